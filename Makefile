@@ -1,0 +1,34 @@
+# Everything here only calls things that also work alone.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup matrix test lint bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $(STAMP)
+
+matrix: setup
+	$(BIN)/fencepost images
+	$(BIN)/fencepost matrix
+
+test: setup
+	$(BIN)/fencepost images
+	$(BIN)/pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python -m bench
+
+clean:
+	-$(BIN)/fencepost clean
+	rm -rf $(VENV)
