@@ -1,0 +1,153 @@
+"""Where nodes live: the small protocol that every runtime (Docker, SSH, local) answers.
+
+A runtime opens a *site*: the nodes of one trial on one network of their own. A node owns a network and a process
+namespace; programs are spawned on it over their stdio (the agent, the contenders), and at most one *service* (the
+container of the system under test) is joined to it. Nothing here knows what an agent or a lock is.
+
+All calls are synchronous and safe to call from several threads; `start_nodes` and friends work in parallel inside.
+Errors are `HarnessError` (something did not behave) or `RuntimeUnavailable` (the place can't be used at all).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+LineHandler = Callable[[bytes], None]
+"""Called with each line of output, without its newline, in order, from one reader thread. Must not block for long."""
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """One node to create. `image` is a name that the runtime resolves ("node", "contender", or a reference).
+
+    `role` is "server", "contender" or "resource": a label that people and `fencepost clean` see. With `faultable`
+    the node gets the capabilities that the agent needs (NET_ADMIN, SYS_PTRACE); without, it has none. A node of the
+    resource is a plain service container on its own: `service` is then run as the node's own container.
+    """
+
+    name: str
+    image: str = "node"
+    role: str = "server"
+    faultable: bool = True
+    service: ServiceSpec | None = None
+
+
+@dataclass(frozen=True)
+class ServiceSpec:
+    """The program of the system under test on one node, run in its own image, unmodified and unprivileged.
+
+    `files` are written into the container before it first starts (absolute path -> content, mode 0644).
+    `command` replaces the image's CMD (not its entrypoint). `stop_signal_seconds` is how long a stop may take.
+    """
+
+    image: str
+    command: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    tmpfs: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A program that ended: `exit_code`, and all that it wrote."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+
+
+@runtime_checkable
+class Process(Protocol):
+    """A program running on a node, spoken to over its stdio. `spawn` returns one."""
+
+    def send(self, data: bytes) -> None:
+        """Write to its stdin. Raises HarnessError when it is gone."""
+
+    def close_stdin(self) -> None:
+        """End its stdin; agents and contenders take that as the order to clean up and leave. Idempotent."""
+
+    def wait(self, timeout_seconds: float) -> int | None:
+        """Its exit code, or None when it still runs after the timeout. Returns only after all its output was handled."""
+
+    def abandon(self) -> None:
+        """Drop the connection without ceremony (what a crash of the harness does to it). Idempotent."""
+
+
+@runtime_checkable
+class Node(Protocol):
+    """One host of a trial."""
+
+    @property
+    def name(self) -> str:
+        """Its name on the trial's network, resolvable by the other nodes: "n1", "c0", "resource"."""
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Its addresses on the trial's network: IPv4 first, then IPv6 when the network has it."""
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        on_line: LineHandler,
+        on_error_line: LineHandler,
+        env: Mapping[str, str] | None = None,
+    ) -> Process:
+        """Start a program with open stdio. Lines of its stdout and stderr go to the handlers."""
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_seconds: float = 10.0) -> Completed:
+        """Run a program to its end (slow: ~70 ms; for setup and looking, not for the hot path)."""
+
+    def start_service(self, spec: ServiceSpec) -> None:
+        """Create the service and start it. Returns when it was started, not when it is healthy."""
+
+    def restart_service(self, *, keep_data: bool = True) -> None:
+        """Start the service again after it was killed; without its data it is created anew from the same spec."""
+
+    def service_running(self) -> tuple[bool, str]:
+        """Whether the service's main process runs, and the runtime's word on it ("running", "exited with code 137")."""
+
+    def logs(self) -> bytes:
+        """All output of the service so far, stdout and stderr together; of the node's own program without one."""
+
+    def how_to_enter(self) -> str:
+        """The shell command with which a person looks inside this node."""
+
+
+@runtime_checkable
+class Site(Protocol):
+    """The nodes of one trial (or of a lane that runs trials one after the other) on one network of their own."""
+
+    @property
+    def id(self) -> str:
+        """Unique; part of all names and labels."""
+
+    def start_nodes(self, specs: Sequence[NodeSpec]) -> list[Node]:
+        """Create and start nodes, in parallel, in the order of the specs. On an error none of them is left."""
+
+    def remove_nodes(self, nodes: Sequence[Node]) -> None:
+        """Remove nodes and their services, with their volumes, in parallel; frozen or paused ones too. Idempotent."""
+
+    def close(self) -> None:
+        """Remove everything that is left of this site, network last. Idempotent. HarnessError names what would not go."""
+
+    def how_to_remove(self) -> str:
+        """The command that removes this site when it was kept."""
+
+
+class Runtime(Protocol):
+    """A place where nodes can live. Constructed without arguments; raises RuntimeUnavailable when it can't be used."""
+
+    def open_site(self, site_id: str, *, images: Mapping[str, str] | None = None) -> Site:
+        """A new site with its own internal dual-stack network. `images` overrides image names with references."""
+
+    def describe(self) -> dict[str, str]:
+        """Versions and limits of the place, for `trial.json` and `doctor`: engine, api, kernel, cgroup, storage."""
+
+    def image_versions(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        """For each image name: reference, id and origin, recorded in `trial.json`."""
+
+    def clean(self, *, site_id: str | None = None) -> list[str]:
+        """Remove what runs have left behind (all, or one site), by labels alone; one line for each thing removed."""

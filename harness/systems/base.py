@@ -1,0 +1,105 @@
+"""What a system (a lock service under test) must tell the harness: how to run it, when it is healthy, who leads.
+
+A system is stateless; everything about one running cluster is in the `Cluster` it is handed. It talks to its servers
+through the agents on their nodes (`Server.http`, `Server.tcp`), because the host has no route into a trial's network,
+and because what a server answers on its own loopback is not changed by a partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from harness.runtime.base import ServiceSpec
+
+
+@dataclass(frozen=True)
+class HttpReply:
+    """An answer over HTTP: `status` and `body`."""
+
+    status: int
+    body: bytes
+
+
+class Server(Protocol):
+    """One server of the cluster, as its system sees it."""
+
+    @property
+    def name(self) -> str:
+        """The node's name, "n1"."""
+
+    @property
+    def address(self) -> str:
+        """Its IPv4 address on the trial's network."""
+
+    def http(self, method: str, path: str, *, port: int, body: bytes = b"", timeout_seconds: float = 1.0) -> HttpReply:
+        """One request from the node to its own server on 127.0.0.1. Raises AgentError with the reason when none came back."""
+
+    def tcp(self, payload: bytes, *, port: int, read_bytes: int = 65536, timeout_seconds: float = 1.0) -> bytes:
+        """Send bytes to its own server on 127.0.0.1 and return what came back until it closed, or `read_bytes` came.
+
+        With `read_bytes=1` it returns after the first chunk. Raises AgentError with the reason otherwise.
+        """
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a trial asks of a system. `options` are the system's own, validated by it (UsageError names the option)."""
+
+    ttl_seconds: float
+    servers: int
+    image: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Leadership:
+    """Who leads, asked of all servers at once.
+
+    `leader` is the node's name or None when nobody is known to lead; `seen` is what each server said, for messages.
+    When two claim it (an old leader that does not know yet) the one with the higher term or epoch counts.
+    """
+
+    leader: str | None
+    seen: Mapping[str, str]
+
+
+class System(Protocol):
+    """A lock service under test. Register a class under the entry-point group `fencepost.systems`."""
+
+    name: str
+    """The name users type: "etcd"."""
+    summary: str
+    """One line for `fencepost list`."""
+    image: str
+    """The image name that `harness.images` resolves."""
+    server_counts: tuple[int, ...]
+    """The cluster sizes that make sense, the default first: (3, 5)."""
+    client: str
+    """The name of the lock client in `fencepost.clients` that fits it."""
+    port: int
+    """Where clients connect."""
+    healthy_within_seconds: float
+    """The deadline for `wait_healthy`, generous for a loaded machine; not the target."""
+
+    def plan(self, settings: Settings, nodes: Mapping[str, Sequence[str]]) -> dict[str, ServiceSpec]:
+        """The service for each node, from the names and addresses of all of them. Raises UsageError on a bad option."""
+
+    def recorded(self, settings: Settings) -> dict[str, Any]:
+        """The settings that decide about safety and timing (ticks, elections, lock-delay, persistence), for trial.json."""
+
+    def healthy(self, servers: Sequence[Server]) -> tuple[bool, str]:
+        """One look: are all servers up, is a leader known, does a write succeed? And what was seen, for the message.
+
+        Never raises for a server that isn't ready; the harness calls it until True or the deadline.
+        """
+
+    def leadership(self, servers: Sequence[Server]) -> Leadership:
+        """Who leads now, asked of all servers in parallel, each for at most 1 s."""
+
+    def version(self, server: Server) -> str:
+        """The version that the running server reports."""
+
+    def client_config(self, settings: Settings, nodes: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+        """What the lock client is told: at least {"endpoints": [[host, port], ...]}; plain JSON."""
