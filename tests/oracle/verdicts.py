@@ -1,0 +1,487 @@
+"""The contract's chapter "Verdicts", by quantifying over pairs of grants, and orders of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cache
+from itertools import combinations, pairwise
+from typing import Any
+
+from tests.oracle.intervals import (
+    INFINITE,
+    Grant,
+    Instant,
+    frozen,
+    grants,
+    precedes,
+    precedes_without_promises,
+    promise_over,
+)
+from tests.oracle.reading import Event, Fault, History, Op, nanoseconds
+
+Word = bool | str  # True, False or "unknown"
+
+
+@dataclass
+class Finding:
+    """What the contract fixes of a finding: `lines` are those that it must list at least (it may list more)."""
+
+    kind: str
+    lock: str | None
+    lines: frozenset[int]
+    blame: str | None = None
+    seconds: Fraction | None = None
+
+
+@dataclass
+class Verdict:
+    valid: Word
+    findings: list[Finding] = field(default_factory=list)
+    stats: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Judgement:
+    valid: Word
+    required: list[str]
+    verdicts: dict[str, Verdict]
+    events: int
+    grants: int
+
+
+def judge(history: History) -> Judgement:
+    found = grants(history)
+    owners = history.setting("owners", True)
+    verdicts = {name: verdict(history, found) for name, verdict in VERDICTS.items()}
+    if not owners:
+        for name in ("exclusion", "lease", "fencing"):
+            verdicts[name] = Verdict("unknown")
+        verdicts["linearizable"] = mutex(history, found)
+    required = history.meta.get("require")
+    if required is None:
+        required = ["lease", "linearizable", "faults"] if owners else ["linearizable", "faults"]
+        if owners and any(grant.token is not None for grant in found):
+            required.append("fencing")
+        if _accepted(history, "fenced"):
+            required.append("fenced")
+        if history.meta.get("progress_bound") is not None:
+            required.append("progress")
+    words = [verdicts[name].valid for name in required]
+    valid: Word = True
+    if False in words:
+        valid = False
+    elif "unknown" in words or len(found) < history.setting("min_grants", 0):
+        valid = "unknown"
+    return Judgement(valid, sorted(required), verdicts, len(history.events), len(found))
+
+
+def _pairs(found: list[Grant]) -> Iterator[tuple[Grant, Grant]]:
+    """All pairs of grants of one lock, the one with the earlier ok (ties by line) first."""
+    for a, b in combinations(found, 2):
+        if a.lock == b.lock:
+            yield a, b
+
+
+def _lines(*events: Event) -> frozenset[int]:
+    return frozenset(event.line for event in events)
+
+
+# lease
+
+
+def _lease_pair(a: Grant, b: Grant) -> str | None:
+    """The kind of the finding that these two make, if they make one."""
+    if a.process == b.process or not (precedes(a, b) and precedes(b, a)):
+        return None
+    if precedes_without_promises(a, b) and precedes_without_promises(b, a):
+        return "double-grant"
+    return "early-grant"
+
+
+def lease(history: History, found: list[Grant]) -> Verdict:
+    findings = []
+    for a, b in _pairs(found):
+        kind = _lease_pair(a, b)
+        if kind is not None:
+            findings.append(Finding(kind, a.lock, _lines(a.ok_event, b.ok_event)))
+    for a in found:
+        if a.ended is None:
+            continue
+        before = [own for own in a.own if own.invoke.position < a.ended.position]
+        promise_then = promise_over(a, [own for own in before if own.f == "renew"])
+        given_up = any(own.f == "release" and own.outcome != "fail" for own in before)
+        if promise_then is not None and a.ended.time < promise_then and not given_up:
+            findings.append(Finding("early-expiry", a.lock, _lines(a.ok_event, a.ended)))
+        for own in a.own:
+            after = own.invoke.position > a.ended.position
+            if own.f in ("renew", "release") and own.outcome == "ok" and after:
+                findings.append(Finding("revived", a.lock, _lines(a.ok_event, a.ended)))
+                break
+    solid = sum(a.solid for a in found)
+    stats = {"grants": len(found), "solid": solid, "late": sum(a.late for a in found)}
+    return Verdict(_word(findings, unknown=not found or 2 * solid < len(found)), findings, stats)
+
+
+def _word(findings: list[Finding], *, unknown: bool) -> Word:
+    return False if findings else ("unknown" if unknown else True)
+
+
+# exclusion
+
+
+def exclusion(history: History, found: list[Grant]) -> Verdict:
+    findings = []
+    for a, b in _pairs(found):
+        low, high = max(a.ok, b.ok), min(a.belief_end, b.belief_end)
+        if a.process != b.process and high - low > history.uncertainty:
+            blame = _blame(history, a, b, low, high)
+            seconds = Fraction(high - low) / 10**9
+            findings.append(Finding("overlap", a.lock, _lines(a.ok_event, b.ok_event), blame, seconds))
+    unsafe, awake = _unsafe(history, found)
+    return Verdict(not findings, findings, {"unsafe_seconds": unsafe, "unsafe_seconds_awake": awake})
+
+
+def _blame(history: History, a: Grant, b: Grant, low: Instant, high: Instant) -> str:
+    """`a` is the earlier holder; low to high is the overlap."""
+    if _lease_pair(a, b) is not None:
+        return "service"
+    after = nanoseconds(a.ttl if a.ttl is not None else 0)
+    spans: list[tuple[int, Instant]] = [(start, stop + after) for start, stop in frozen(history, a.process)]
+    if _covered(low, high, spans):
+        return "pause"
+    for fault in history.faults:
+        if fault.receipt == "landed" and fault.start.get("kind") == "clock" and fault.hits(a.process):
+            stop = history.last if fault.stop is None else fault.stop.time
+            if _touches(fault.start.time, stop, a.ok, high):
+                return "clock"
+    if a.late or b.late:
+        return "late-grant"
+    return "client"
+
+
+def _covered(low: Instant, high: Instant, spans: list[tuple[int, Instant]]) -> bool:
+    """Every part of low to high lies in one of the spans."""
+    reached = low
+    for start, stop in sorted(spans):
+        if start <= reached:
+            reached = max(reached, stop)
+    return reached >= high
+
+
+def _touches(start: Instant, stop: Instant, low: Instant, high: Instant) -> bool:
+    return start <= high and stop >= low
+
+
+def _unsafe(history: History, found: list[Grant]) -> tuple[Fraction, Fraction]:
+    """Cut the time at every instant that matters, and ask of each piece who believes."""
+    unsafe = awake = Fraction(0)
+    for lock in {a.lock for a in found}:
+        here = [a for a in found if a.lock == lock]
+        cuts = {instant for a in here for instant in (a.ok, a.belief_end)}
+        for a in here:
+            cuts.update(instant for span in frozen(history, a.process) for instant in span)
+        for low, high in pairwise(sorted(cuts)):
+            believers = [a for a in here if a.ok <= low and high <= a.belief_end]
+            if len({a.process for a in believers}) < 2:
+                continue
+            unsafe += Fraction(high - low)
+            oldest = min(believers, key=lambda a: a.ok_event.position)
+            if not any(start <= low and high <= stop for start, stop in frozen(history, oldest.process)):
+                awake += Fraction(high - low)
+    return unsafe / 10**9, awake / 10**9
+
+
+# fencing
+
+
+def fencing(history: History, found: list[Grant]) -> Verdict:
+    findings = []
+    with_token = [a for a in found if a.token is not None]
+    for b in with_token:
+        same_lock = [a for a in with_token if a.lock == b.lock]
+        before = [a for a in same_lock if a.token == b.token and a.ok_event.position < b.ok_event.position]
+        if before and before[-1].process != b.process:
+            findings.append(Finding("duplicate", b.lock, _lines(before[-1].ok_event, b.ok_event)))
+        greater = [a for a in same_lock if a.token > b.token and _granted_before(a, b)]  # type: ignore[operator]
+        if greater:
+            worst = min(greater, key=lambda a: (-(a.token or 0), a.ok_event.position))
+            findings.append(Finding("regression", b.lock, _lines(worst.ok_event, b.ok_event)))
+    pairs = list(_pairs(with_token))
+    gaps = 0
+    for lock in {a.lock for a in with_token}:
+        tokens = sorted({a.token for a in with_token if a.lock == lock and a.token is not None})
+        gaps += sum(high - low - 1 for low, high in pairwise(tokens))
+    stats = {
+        "pairs": len(pairs),
+        "unordered_pairs": sum(not precedes(a, b) and not precedes(b, a) for a, b in pairs),
+        "without_token": len(found) - len(with_token),
+        "gaps": gaps,
+    }
+    return Verdict(_word(findings, unknown=not found or 2 * len(with_token) < len(found)), findings, stats)
+
+
+def _granted_before(a: Grant, b: Grant) -> bool:
+    if a.process == b.process:
+        return a.ok_event.position < b.ok_event.position
+    real_time = a.ok + a.history.uncertainty < b.invoke
+    hold_order = precedes(a, b) and not precedes(b, a)
+    return real_time or hold_order
+
+
+# fenced and damage
+
+
+def _writes(history: History, resource: str, outcome: str) -> list[Op]:
+    return [
+        op for op in history.ops if op.f == "write" and op.invoke.get("resource") == resource and op.outcome == outcome
+    ]
+
+
+def _accepted(history: History, resource: str) -> list[Op]:
+    return _writes(history, resource, "ok")
+
+
+def _certainly_before(history: History, a: Event, b: Event) -> bool:
+    if a.process == b.process:
+        return a.position < b.position
+    return a.time + history.uncertainty < b.time
+
+
+def resource_verdict(resource: str) -> Callable[[History, list[Grant]], Verdict]:
+    def verdict(history: History, found: list[Grant]) -> Verdict:
+        accepted, unknown = _accepted(history, resource), _writes(history, resource, "info")
+        findings: list[Finding] = []
+        no_order = False
+        for lock in sorted({op.lock for op in accepted}):
+            here = _in_order(history, [op for op in accepted if op.lock == lock])
+            if here is None:
+                no_order = True
+                continue
+            findings += _stale(here)
+            findings += _lost(history, here, [op for op in unknown if op.lock == lock])
+        stats = {
+            "writes": len(accepted),
+            "stale": sum(finding.kind == "stale-write" for finding in findings),
+            "lost": sum(finding.kind == "lost-update" for finding in findings),
+            "unknown_outcome": len(unknown),
+        }
+        return Verdict(_word(findings, unknown=not accepted or no_order), findings, stats)
+
+    return verdict
+
+
+def _in_order(history: History, writes: list[Op]) -> list[Op] | None:
+    """By seq; where some lack it by time, None when two have no certain order."""
+    if all(op.key("seq") is not None for op in writes):
+        return sorted(writes, key=lambda op: (op.key("seq"), _done(op).position))
+
+    def ordered(a: Op, b: Op) -> bool:
+        return _certainly_before(history, _done(a), b.invoke)
+
+    if all(ordered(a, b) or ordered(b, a) for a, b in combinations(writes, 2)):
+        return sorted(writes, key=lambda op: _done(op).position)
+    return None
+
+
+def _done(op: Op) -> Event:
+    assert op.completion is not None
+    return op.completion
+
+
+def _stale(writes: list[Op]) -> Iterator[Finding]:
+    for i, write in enumerate(writes):
+        earlier = [op.key("token") for op in writes[:i] if op.key("token") is not None]
+        if write.key("token") is not None and any(token > write.key("token") for token in earlier):
+            yield Finding("stale-write", write.lock, _lines(_done(write)))
+
+
+def _lost(history: History, writes: list[Op], unknown: list[Op]) -> Iterator[Finding]:
+    for before, write in pairwise(writes):
+        made, read = before.key("version"), write.key("read")
+        if made is None or read is None or made == read:
+            continue
+        possible = [op for op in unknown if not _certainly_before(history, _done(write), op.invoke)]
+        if any(op.key("read") is None or op.key("version") is None for op in possible):
+            continue
+        reached, grew = {made}, True
+        while grew:
+            more = {op.key("version") for op in possible if op.key("read") in reached}
+            grew = not more <= reached
+            reached |= more
+        if read not in reached:
+            yield Finding("lost-update", write.lock, _lines(_done(write)))
+
+
+# linearizable
+
+
+def linearizable(history: History, found: list[Grant]) -> Verdict:
+    """Search every order of each lock's grants; each placed as early as its order allows (that leaves the others the
+    most room). An early-expiry or revived makes it false too."""
+    by_lease = lease(history, found)
+    findings = [finding for finding in by_lease.findings if finding.kind in ("early-expiry", "revived")]
+    for lock in sorted({a.lock for a in found}):
+        here = [a for a in found if a.lock == lock]
+        if not _orderable(history, here):
+            findings.append(Finding("no-order", lock, frozenset()))
+    return Verdict(_word(findings, unknown=by_lease.valid == "unknown"), findings)
+
+
+def _orderable(history: History, here: list[Grant]) -> bool:
+    half = history.uncertainty / 2
+    for a, b in combinations(here, 2):
+        if a.token is not None and a.token == b.token and a.process != b.process:
+            return False
+    earliest: dict[
+        frozenset[int], Instant
+    ] = {}  # the least instant at which these can all have ended, however they are ordered
+
+    def place(placed: frozenset[int], free: Instant) -> bool:
+        if len(placed) == len(here):
+            return True
+        if placed in earliest and earliest[placed] <= free:
+            return False  # tried, and from no later an instant
+        earliest[placed] = free
+        highest = max((here[i].token for i in placed if here[i].token is not None), default=None)  # type: ignore[type-var]
+        for i, a in enumerate(here):
+            own_earlier = any(j < i and j not in placed and here[j].process == a.process for j in range(len(here)))
+            falls = a.token is not None and highest is not None and a.token < highest
+            start = max(a.invoke - half, free)
+            if i in placed or own_earlier or falls or start > a.ok + half:
+                continue
+            end = start if a.L is None else max(start, a.L - half)
+            if place(placed | {i}, end):
+                return True
+        return False
+
+    return place(frozenset(), -INFINITE)
+
+
+def mutex(history: History, found: list[Grant]) -> Verdict:
+    """Histories without owners: acquire ok needs it free, release ok needs it held, info takes effect at some instant
+    from its invoke on, or never."""
+    findings = []
+    half = history.uncertainty / 2
+    for lock in history.locks:
+        ops = [op for op in history.ops if op.lock == lock and op.f in ("acquire", "release") and op.outcome != "fail"]
+        if not _mutex_orderable(ops, half):
+            findings.append(Finding("no-order", lock, frozenset()))
+    return Verdict(not findings, findings)
+
+
+def _mutex_orderable(ops: list[Op], half: Fraction) -> bool:
+    """Any order of any of the unknown ones with all of the ok ones, each at an instant of its window."""
+
+    @cache
+    def place(placed: frozenset[int]) -> bool:
+        if all(i in placed for i, op in enumerate(ops) if op.outcome == "ok"):
+            return True
+        held = sum(1 if ops[i].f == "acquire" else -1 for i in placed) == 1
+        now: Instant = max((ops[i].invoke.time - half for i in placed), default=-INFINITE)
+        for i, op in enumerate(ops):
+            if i in placed or held == (op.f == "acquire"):
+                continue
+            if op.outcome == "ok" and max(now, op.invoke.time - half) > _done(op).time + half:
+                continue
+            if place(placed | {i}):
+                return True
+        return False
+
+    return place(frozenset())
+
+
+# progress and faults
+
+
+def progress(history: History, found: list[Grant]) -> Verdict:
+    bound = history.meta.get("progress_bound")
+    tried = any(op.f == "acquire" for op in history.ops)
+    if bound is None:
+        return Verdict("unknown")
+    findings = []
+    for lock in history.locks:
+        for low, high in _stretches(history, found, lock, nanoseconds(bound)):
+            if high - low > nanoseconds(bound):
+                findings.append(Finding("stuck", lock, frozenset()))
+    return Verdict(_word(findings, unknown=not tried), findings)
+
+
+def _active(history: History, fault: Fault) -> tuple[int, int]:
+    stop = fault.stop.time if fault.stop is not None and fault.undone else history.last
+    return fault.start.time, stop
+
+
+def _stretches(history: History, found: list[Grant], lock: str, bound: Fraction) -> Iterator[tuple[Instant, Instant]]:
+    """The stretches of time that count: cut at every instant that matters, keep the pieces in which all holds, join
+    those that touch where neither a grant nor a fault lies between them."""
+    wants: list[tuple[Instant, Instant]] = []
+    acquires = [op for op in history.ops if op.f == "acquire" and op.lock == lock]
+    for op in acquires:
+        closing = op.completion or op.crash
+        end: Instant = history.last if closing is None else closing.time
+        if op.outcome != "ok" and closing is not None:
+            later = [
+                other.invoke
+                for other in acquires
+                if other.process == op.process and other.invoke.position > op.invoke.position
+            ]
+            again = min(later, key=lambda event: event.position, default=None)
+            if again is not None and again.time - end <= bound / 10:
+                end = again.time
+        wants.append((op.invoke.time, end))
+    blocks: list[tuple[Instant, Instant]] = []
+    for a in found:
+        if a.lock != lock:
+            continue
+        blocks.append((a.ok, a.belief_end))
+        given_back: list[Instant] = [
+            own.completion.time
+            for own in a.own
+            if own.f == "release" and own.outcome == "ok" and own.completion is not None
+        ]
+        if a.ended is not None:
+            given_back.append(a.ended.time)
+        if a.promise is not None:
+            blocks.append((a.ok, max(a.ok, min([a.promise, *given_back]))))
+    for fault in history.faults:
+        if fault.receipt != "skipped":
+            blocks.append(_active(history, fault))
+
+    cuts = {instant for low, high in wants + blocks for instant in (low, high)} | {history.last}
+    start: Instant | None = None
+    instants = sorted(instant for instant in cuts if instant <= history.last)
+    for low, high in pairwise(instants):
+        wanted = any(a <= low and high <= b for a, b in wants)
+        blocked = any(a <= low and high <= b for a, b in blocks)
+        cut = any(a == b == low for a, b in blocks) or any(low in (a, b) for a, b in blocks)
+        if start is not None and (cut or blocked or not wanted):
+            yield start, low
+            start = None
+        if start is None and wanted and not blocked:
+            start = low
+    if start is not None:
+        yield start, instants[-1]
+
+
+def faults(history: History, found: list[Grant]) -> Verdict:
+    counted = [fault for fault in history.faults if fault.receipt != "skipped"]
+    left = [fault for fault in counted if not fault.undone]
+    unproven = [fault for fault in counted if fault.receipt != "landed"]
+    findings = [Finding("not-undone", None, _lines(fault.start)) for fault in left]
+    findings += [Finding("not-landed", None, _lines(fault.start)) for fault in unproven]
+    word: Word = False if left else ("unknown" if unproven else True)
+    return Verdict(word, findings)
+
+
+VERDICTS: dict[str, Callable[[History, list[Grant]], Verdict]] = {
+    "exclusion": exclusion,
+    "lease": lease,
+    "fencing": fencing,
+    "fenced": resource_verdict("fenced"),
+    "damage": resource_verdict("unfenced"),
+    "linearizable": linearizable,
+    "progress": progress,
+    "faults": faults,
+}
