@@ -40,7 +40,9 @@ def load(kind: str, name: str) -> Any:
     try:
         return entry.load()
     except (ImportError, AttributeError) as error:
-        raise HarnessError(f"{kind[:-1]} {name!r} is registered as {entry.value}, which fails to load: {error}") from error
+        raise HarnessError(
+            f"{kind[:-1]} {name!r} is registered as {entry.value}, which fails to load: {error}"
+        ) from error
 
 
 def _entry(kind: str, name: str) -> EntryPoint:

@@ -26,7 +26,7 @@ class AgentLink(Protocol):
         """One command and its answer. Raises AgentError when it failed, timed out, or the agent is gone."""
 
     def start(self, op: str, **arguments: Any) -> Any:
-        """Send a command without waiting; returns a handle for `nemesis.link.gather`, so that nodes work in parallel."""
+        """Send a command without waiting; the handle goes to `nemesis.link.gather`, so that nodes work in parallel."""
 
 
 class Environment(Protocol):
@@ -68,7 +68,7 @@ class Environment(Protocol):
 class Started:
     """What `start` did. `targets` are nodes, `processes` the contenders hit (process numbers).
 
-    `evidence` is the measurement behind the receipt, plain JSON; `reason` says in a sentence why it is skipped or unproven.
+    `evidence` is the measurement behind the receipt, plain JSON; `reason` is a sentence on why it is skipped or unproven.
     """
 
     receipt: StartReceipt
@@ -107,7 +107,7 @@ class Fault(Protocol):
 
     @classmethod
     def sensible(cls, target: str, *, system: str, servers: int) -> str | None:
-        """None when this cell makes sense, else the rule by which it is left out ("a single server has nobody to be cut from")."""
+        """None when this cell makes sense, else the rule by which it is left out, as a sentence."""
 
     def start(self, env: Environment) -> Started:
         """Resolve the targets, apply, measure."""

@@ -69,7 +69,7 @@ class Process(Protocol):
         """End its stdin; agents and contenders take that as the order to clean up and leave. Idempotent."""
 
     def wait(self, timeout_seconds: float) -> int | None:
-        """Its exit code, or None when it still runs after the timeout. Returns only after all its output was handled."""
+        """Its exit code, or None when it still runs after the timeout. All its output was handled before."""
 
     def abandon(self) -> None:
         """Drop the connection without ceremony (what a crash of the harness does to it). Idempotent."""
@@ -131,7 +131,7 @@ class Site(Protocol):
         """Remove nodes and their services, with their volumes, in parallel; frozen or paused ones too. Idempotent."""
 
     def close(self) -> None:
-        """Remove everything that is left of this site, network last. Idempotent. HarnessError names what would not go."""
+        """Remove everything that is left of this site, network last. Idempotent. Raises HarnessError naming what stays."""
 
     def how_to_remove(self) -> str:
         """The command that removes this site when it was kept."""

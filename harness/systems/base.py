@@ -34,7 +34,7 @@ class Server(Protocol):
         """Its IPv4 address on the trial's network."""
 
     def http(self, method: str, path: str, *, port: int, body: bytes = b"", timeout_seconds: float = 1.0) -> HttpReply:
-        """One request from the node to its own server on 127.0.0.1. Raises AgentError with the reason when none came back."""
+        """One request from the node to its own server on 127.0.0.1. AgentError when none came."""
 
     def tcp(self, payload: bytes, *, port: int, read_bytes: int = 65536, timeout_seconds: float = 1.0) -> bytes:
         """Send bytes to its own server on 127.0.0.1 and return what came back until it closed, or `read_bytes` came.
@@ -87,7 +87,7 @@ class System(Protocol):
         """The service for each node, from the names and addresses of all of them. Raises UsageError on a bad option."""
 
     def recorded(self, settings: Settings) -> dict[str, Any]:
-        """The settings that decide about safety and timing (ticks, elections, lock-delay, persistence), for trial.json."""
+        """The settings that decide about safety and timing (ticks, elections, persistence), recorded."""
 
     def healthy(self, servers: Sequence[Server]) -> tuple[bool, str]:
         """One look: are all servers up, is a leader known, does a write succeed? And what was seen, for the message.
