@@ -1,0 +1,11 @@
+"""One module for each verdict, over one shared interval model.
+
+`judge(history)` runs them all. A verdict of your own is a function `check(model: Model) -> Verdict`, registered as an
+entry point of the group `fencepost.verdicts`; see docs/verdicts.md.
+"""
+
+from checkers.findings import Finding, Verdict, Word
+from checkers.intervals import Model, build
+from checkers.judge import Judgement, judge
+
+__all__ = ["Finding", "Judgement", "Model", "Verdict", "Word", "build", "judge"]

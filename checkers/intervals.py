@@ -1,0 +1,412 @@
+"""The interval model: what each grant was believed, promised and proven to be. All verdicts stand on this one reading.
+
+The definitions are those of the contract ("Derived intervals"), one array for each, rows being grants in order of their
+`ok` (ties by line). Nothing here loops over events: the events of one process and one lock are laid side by side by a
+radix sort, and "the last grant before me" and "the next acquire after me" are running maxima over that.
+
+Row numbers of the history order the events of one process exactly (by time, ties by line), so that whatever the contract
+says of one process ("invoked before ended(g)") compares rows; times meet only across processes, where u counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+
+from harness.history.events import (
+    ACQUIRE,
+    EXPIRED,
+    FAIL,
+    INFO,
+    INVOKE,
+    LOST,
+    NONE,
+    OK,
+    RELEASE,
+    RENEW,
+    Bools,
+    Fault,
+    Floats,
+    History,
+    Ints,
+    crash_epochs,
+    group_order,
+)
+
+T = TypeVar("T")
+
+#: A time after all others: an end that never comes. Above any time + u, below overflow (see `events.LIMIT`).
+INF = 2**62 + 2**61 + 1
+_MOST_U = 2**61
+
+SECOND = 1_000_000_000
+
+
+def nanoseconds(seconds: float, most: int = INF) -> int:
+    """Seconds as ns, rounded to the nearest, at most `most`."""
+    return int(min(round(min(seconds, 1e18) * SECOND), most))
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """The grants of a history and their intervals. Times are int64 ns, `NONE` where there is none, `INF` for never.
+
+    Names that end in `_row` are rows of the history (`len(history)` where there is no such event).
+    """
+
+    history: History
+    owners: bool
+    certificates: bool
+    end: int
+    """Time of the last event, whatever event it is."""
+    u: int
+    """The uncertainty, ns."""
+    ok_row: Ints
+    invoke_row: Ints
+    ok: Ints
+    invoke: Ints
+    process: Ints
+    lock: Ints
+    token: Ints
+    ttl: Floats
+    """Seconds, of the acquire: its own, else the meta's; NaN when unknown."""
+    next_acquire_row: Ints
+    """That process's next acquire invoke on that lock."""
+    crash_row: Ints
+    """That process's next crash."""
+    release_row: Ints
+    """The first own release invoke, whatever became of it."""
+    standing_release_row: Ints
+    """The first own release invoke that didn't fail."""
+    given_row: Ints
+    """The completion of the first own release that returned ok."""
+    lost_row: Ints
+    """The first own `lost`."""
+    ended_row: Ints
+    """ended(g): the event by which the service said that it isn't held."""
+    proven_row: Ints
+    """The invoke whose success is proven(g); -1 where there is none."""
+    revived_row: Ints
+    """The first own renew or release that returned ok, invoked at or after ended(g)."""
+    promise_row: Ints
+    """The invoke that the promise counts from; -1 where that is the acquire."""
+    belief_end: Ints
+    belief_end_row: Ints
+    """The event that ended the belief; `len(history)` where it lasted to the end."""
+    promise: Ints
+    promise_then: Ints
+    """The promise as it stood at ended(g); meaningless without one."""
+    proven: Ints
+    ended: Ints
+    """INF where the service never said so."""
+    L: Ints
+    """The earliest instant at which the hold can have ended; NONE when unknown."""
+    E: Ints
+    """max(invoke, L)."""
+    E_proven: Ints
+    """E with all promises left out."""
+    _memo: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.ok)
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """A value that several verdicts need, made by the first that asks."""
+        if name not in self._memo:
+            self._memo[name] = make()
+        value: T = self._memo[name]
+        return value
+
+    @cached_property
+    def solid(self) -> Bools:
+        """Grants whose core [ok, L] was held for certain."""
+        return (self.L != NONE) & (self.L >= self.ok)
+
+    @cached_property
+    def late(self) -> Bools:
+        """Grants that arrived after their own lease."""
+        return (self.L != NONE) & (self.L < self.ok)
+
+    @cached_property
+    def has_token(self) -> Bools:
+        return self.token != NONE
+
+    @cached_property
+    def by_lock(self) -> list[Ints]:
+        """The grants of each lock that has any, in order of their ok, ordered by lock."""
+        if len(self.history.locks) == 1 or not len(self):
+            return [np.arange(len(self))] if len(self) else []
+        order = group_order(self.lock.astype(np.int64), len(self.history.locks))
+        return np.split(order, np.flatnonzero(np.diff(self.lock[order])) + 1)
+
+    def lock_name(self, grant: int) -> str:
+        return self.history.locks[self.lock[grant]]
+
+    def process_id(self, grant: int) -> int:
+        """The id of the contender of a grant."""
+        return self.history.processes[self.process[grant]]
+
+    def line(self, row: int) -> int:
+        return int(self.history.line[row])
+
+    def precedes(self, a: int, b: int) -> bool:
+        """Whether b's hold ended after a's had begun in every account (for grants of different processes)."""
+        return int(self.E[b]) > int(self.ok[a]) + self.u
+
+    def frozen(self, process: int) -> list[tuple[int, int]]:
+        """frozen(p) as disjoint [start, end] in order; `process` is a contender's id."""
+
+        def spans() -> list[tuple[int, int]]:
+            return union(
+                [
+                    (fault.start, self.end if fault.stop is None else fault.stop)
+                    for fault in self.history.faults
+                    if fault.landed and fault.kind in ("freeze", "pause") and process in fault.processes
+                ]
+            )
+
+        return self.once(f"frozen {process}", spans)
+
+    def clock_faults(self, process: int) -> list[Fault]:
+        """The landed faults of kind `clock` that list a contender."""
+        return [
+            fault
+            for fault in self.history.faults
+            if fault.landed and fault.kind == "clock" and process in fault.processes
+        ]
+
+
+def union(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The union of closed intervals as disjoint ones, in order; those that touch are joined."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+@dataclass(frozen=True, eq=False)
+class _Own:
+    """The own renews, releases and losses of grants, each grant's side by side and in order."""
+
+    grant: Ints
+    row: Ints
+    """Of the invoke, or of the `lost`."""
+    f: Ints
+    done: Ints
+    """Row of the completion, -1 where it never came."""
+    outcome: Ints
+    """OK, FAIL or INFO; INFO too for one that completed only after the next acquire invoke."""
+
+    def where(self, chosen: Bools) -> _Own:
+        return _Own(self.grant[chosen], self.row[chosen], self.f[chosen], self.done[chosen], self.outcome[chosen])
+
+    def starts(self) -> Ints:
+        """Index of the first of each grant's."""
+        if not len(self.grant):
+            return np.empty(0, dtype=np.int64)
+        changes: Ints = np.flatnonzero(self.grant[1:] != self.grant[:-1]) + 1
+        return np.concatenate(([0], changes))
+
+
+def _first(own: _Own, values: Ints, count: int, absent: int) -> Ints:
+    """For each of `count` grants the value of its first own event, else `absent`."""
+    out = np.full(count, absent, dtype=np.int64)
+    starts = own.starts()
+    out[own.grant[starts]] = values[starts]
+    return out
+
+
+def _last(own: _Own, values: Ints, count: int, absent: int) -> Ints:
+    out = np.full(count, absent, dtype=np.int64)
+    if len(own.grant):
+        ends = np.append(own.starts()[1:] - 1, len(own.grant) - 1)
+        out[own.grant[ends]] = values[ends]
+    return out
+
+
+def build(history: History, *, owners: bool | None = None, certificates: bool = False) -> Model:
+    """The model of a history. `owners` overrides its meta."""
+    n = len(history)
+    meta = history.meta
+    time, f, kind = history.time, history.f, history.type
+    ok_row = np.flatnonzero((f == ACQUIRE) & (kind == OK))
+    count = len(ok_row)
+    invoke_row = history.mate[ok_row].astype(np.int64)
+    invoke, ok = time[invoke_row], time[ok_row]
+    process, lock = history.process[ok_row], history.lock[ok_row]
+    ttl = history.ttl[ok_row]
+    if meta.ttl is not None:
+        ttl = np.where(np.isnan(ttl), meta.ttl, ttl)
+
+    own, next_acquire_row, crash_row = _own_events(history, ok_row)
+    own_outcomes = own.outcome
+    is_release = own.f == RELEASE
+    given = own.where(is_release & (own_outcomes == OK))
+    given_row = _first(given, given.done, count, n)
+    # From that completion on nothing is its own any more: a second release that returns ok says nothing.
+    own = own.where(own.row < given_row[own.grant])
+    is_release, is_renew, is_lost = own.f == RELEASE, own.f == RENEW, own.f == LOST
+    succeeded, failed = own.outcome == OK, own.outcome == FAIL
+
+    release = own.where(is_release)
+    release_row = _first(release, release.row, count, n)
+    standing = own.where(is_release & ~failed)
+    standing_release_row = _first(standing, standing.row, count, n)
+    lost = own.where(is_lost)
+    lost_row = _first(lost, lost.row, count, n)
+
+    expired = own.where(is_lost & (history.reason[own.row] == EXPIRED))
+    ended_row = _first(expired, expired.row, count, n)
+    refused = own.where(failed & ~is_lost)
+    refused = refused.where(history.held[refused.done] == 0)
+    if len(refused.grant):
+        starts = refused.starts()
+        earliest = np.minimum.reduceat(refused.done, starts)
+        holders = refused.grant[starts]
+        ended_row[holders] = np.minimum(ended_row[holders], earliest)
+
+    proof = own.where(succeeded & ~is_lost)
+    before = proof.row < ended_row[proof.grant]
+    earlier, later = proof.where(before), proof.where(~before)
+    proven_row = _last(earlier, earlier.row, count, -1)
+    revived_row = _first(later, later.row, count, n)
+
+    renews = own.where(is_renew & ~failed)
+    promise, promise_row = _promise(history, renews, invoke, ok_row, ttl)
+    if (ended_row < n).any():
+        promise_then, _ = _promise(history, renews.where(renews.row < ended_row[renews.grant]), invoke, ok_row, ttl)
+    else:
+        promise_then = promise
+
+    times = np.append(time, INF)  # row n: never
+    ended = times[ended_row]
+    proven = np.where(proven_row >= 0, time[proven_row] if n else 0, NONE)
+    least = np.minimum(np.minimum(promise, times[standing_release_row]), np.minimum(ended, times[next_acquire_row]))
+    earliest_end = np.where(promise != NONE, np.maximum(proven, least), proven)
+    end = int(time[-1]) if n else 0
+    belief_end_row = np.minimum(np.minimum(release_row, lost_row), np.minimum(crash_row, next_acquire_row))
+    belief_end = np.minimum(times[belief_end_row], end)
+    return Model(
+        history=history,
+        owners=meta.owners if owners is None else owners,
+        certificates=certificates,
+        end=end,
+        u=nanoseconds(meta.uncertainty, _MOST_U),
+        ok_row=ok_row,
+        invoke_row=invoke_row,
+        ok=ok,
+        invoke=invoke,
+        process=process,
+        lock=lock,
+        token=history.token[ok_row],
+        ttl=ttl,
+        next_acquire_row=next_acquire_row,
+        crash_row=crash_row,
+        release_row=release_row,
+        standing_release_row=standing_release_row,
+        given_row=given_row,
+        lost_row=lost_row,
+        ended_row=ended_row,
+        proven_row=proven_row,
+        revived_row=revived_row,
+        promise_row=promise_row,
+        belief_end=belief_end,
+        belief_end_row=belief_end_row,
+        promise=promise,
+        promise_then=promise_then,
+        proven=proven,
+        ended=ended,
+        L=earliest_end,
+        E=np.maximum(invoke, earliest_end),
+        E_proven=np.maximum(invoke, proven),
+    )
+
+
+def _own_events(history: History, ok_row: Ints) -> tuple[_Own, Ints, Ints]:
+    """Which events are whose own, up to the next acquire invoke or crash (a release that returned ok cuts later), and for
+    each grant that next acquire invoke and that crash."""
+    n, count = len(history), len(ok_row)
+    f, kind = history.f, history.type
+    locks = len(history.locks)
+    wanted = ((f <= RELEASE) & (kind == INVOKE)) | ((f == ACQUIRE) & (kind == OK)) | (f == LOST)
+    rows = np.flatnonzero(wanted)
+    key = history.process[rows].astype(np.int64) * locks + history.lock[rows]
+    order = group_order(key, max(1, len(history.processes)) * locks)
+    rows, key = rows[order], key[order]
+    f_here, invoked = f[rows], kind[rows] == INVOKE
+    is_acquire = f_here == ACQUIRE
+    is_grant, is_attempt = is_acquire & ~invoked, is_acquire & invoked
+    place = np.arange(len(rows))
+    start = np.empty(len(rows), dtype=bool)
+    start[:1] = True
+    start[1:] = key[1:] != key[:-1]
+    group_start = np.maximum.accumulate(np.where(start, place, 0))
+    last_grant = np.maximum.accumulate(np.where(is_grant, place, -1))
+    last_attempt = np.maximum.accumulate(np.where(is_attempt, place, -1))
+    grant_of_row = np.full(n, -1, dtype=np.int64)
+    grant_of_row[ok_row] = np.arange(count)
+
+    # The next acquire invoke of the group: the nearest one to the right, if it is of the same group.
+    following = np.minimum.accumulate(np.where(is_attempt, place, len(rows))[::-1])[::-1]
+    at = np.flatnonzero(is_grant)
+    after = following[at]
+    inside = after < len(rows)
+    inside[inside] = key[after[inside]] == key[at[inside]]
+    next_acquire_row = np.full(count, n, dtype=np.int64)
+    next_acquire_row[grant_of_row[rows[at[inside]]]] = rows[after[inside]]
+
+    epochs = crash_epochs(history)
+    owned = ~is_acquire & (last_grant >= group_start) & (last_grant > last_attempt)
+    crash_row = np.full(count, n, dtype=np.int64)
+    if epochs is not None:
+        crashes, epoch = epochs
+        owned &= epoch[rows] == epoch[rows[last_grant]]
+        mine = epoch[ok_row]
+        known = mine < len(crashes)
+        crash = crashes[mine[known]] - history.process[ok_row[known]].astype(np.int64) * n
+        crash_row[known] = np.where(crash < n, crash, n)  # from n on it is another process's
+    chosen = np.flatnonzero(owned)
+    row = rows[chosen]
+    grant = grant_of_row[rows[last_grant[chosen]]]
+    done = history.mate[row].astype(np.int64)
+    outcome = np.where(done >= 0, kind[done] if n else 0, INFO)
+    outcome[done > next_acquire_row[grant]] = INFO
+    return _Own(grant, row, f_here[chosen], done, outcome), next_acquire_row, crash_row
+
+
+def _promise(history: History, renews: _Own, invoke: Ints, ok_row: Ints, ttl: Floats) -> tuple[Ints, Ints]:
+    """promise(g) over the given own renews that didn't fail, and the row that it counts from (-1: the acquire)."""
+    meta, count = history.meta, len(ok_row)
+    lease_from = history.lease_from[ok_row]
+    since = np.where(lease_from != NONE, lease_from, invoke)
+    least = ttl.copy()
+    certain = renews.outcome == OK
+    own_ttl = history.ttl[renews.row]
+    answered = np.where(certain, history.ttl[renews.done] if len(history) else np.nan, np.nan)
+    own_ttl = np.where(np.isnan(answered), own_ttl, answered)
+    own_ttl = np.where(np.isnan(own_ttl), ttl[renews.grant], own_ttl)
+    good = renews.where(certain)
+    promise_row = _last(good, good.row, count, -1)
+    renewed = promise_row >= 0
+    if len(good.grant):
+        since = np.where(renewed, history.time[promise_row], since)
+        ends = np.append(good.starts()[1:] - 1, len(good.grant) - 1)
+        least[good.grant[ends]] = own_ttl[certain][ends]
+    maybe = renews.where(~certain)
+    if len(maybe.grant):
+        starts = maybe.starts()
+        holders = maybe.grant[starts]
+        # One of unknown outcome may have come last. A ttl that is unknown (NaN) makes the least unknown.
+        least[holders] = np.minimum(least[holders], np.minimum.reduceat(own_ttl[~certain], starts))
+    if not meta.expires:
+        return np.full(count, INF, dtype=np.int64), promise_row
+    known = ~np.isnan(least)
+    length = np.rint(np.minimum(np.where(known, least, 0.0) * (1.0 - meta.rate_tolerance) * SECOND, 2.0**61))
+    return np.where(known, since + length.astype(np.int64), NONE), promise_row
