@@ -1,0 +1,195 @@
+"""What a trial is asked to do, validated at the border.
+
+`TrialConfig` is one cell, with every value that a user can set; `resolve` fills in what follows from others and
+rejects what makes no sense, each time with a `ConfigError` that names file, key and reason. A config that came
+through `resolve` can be trusted by everything behind it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import random
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness import registry
+from harness.errors import ConfigError, UsageError
+
+Verdict = bool | str
+"""True, False or "unknown"; in an expectation also "any"."""
+
+VERDICT_WORDS = ("unknown", "any")
+
+
+class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One cell: system, workload, fault and parameters. Durations in seconds."""
+
+    system: str
+    fault: str = "none"
+    """Kind and target, "freeze-holder"; the kinds and their targets are in `fencepost list`."""
+    workload: str = "lock"
+    servers: int | None = None
+    """How many servers; None = the system's usual number."""
+    contenders: int = 5
+    guarded: bool = True
+    """Contenders check their own deadline before each write; false = naive, they act until they release."""
+    ttl: float = 2.0
+    """The lease that contenders ask for."""
+    seed: int | None = None
+    """Of everything that is drawn by lot; None = drawn, and recorded."""
+    warmup: float = 2.0
+    """Undisturbed, at least; and until the lock was granted once."""
+    duration: float = 20.0
+    """How long faults are applied."""
+    fault_on: float | None = None
+    """How long each fault lasts; None = 2.5 ttl, so that a lease runs out in it."""
+    fault_off: float | None = None
+    """The pause between two faults; None = 1.5 ttl."""
+    recovery: float = 2.0
+    """Undisturbed at the end, at least; and until the lock was granted again, or `progress_bound` has passed."""
+    progress_bound: float | None = None
+    """How long the lock may stay free while it is wanted and nothing is broken; None = 10 ttl."""
+    min_grants: int = 10
+    min_handovers: int = 4
+    """Fewer grants, or changes of the holder from one contender to another, and the cell is inconclusive."""
+    uncertainty: float = 0.0
+    """By how much stamps of two processes may disagree. 0 where all nodes share a kernel."""
+    rate_tolerance: float = 0.001
+    """By which share two clocks may run apart: the kernel slews a wall clock by up to 0.0005, Redis counts in ms."""
+    system_options: dict[str, Any] = msgspec.field(default_factory=dict)
+    fault_options: dict[str, Any] = msgspec.field(default_factory=dict)
+    workload_options: dict[str, Any] = msgspec.field(default_factory=dict)
+    images: dict[str, str] = msgspec.field(default_factory=dict)
+    """Image name -> reference, over what `fencepost images` would use."""
+    expect: dict[str, Verdict] = msgspec.field(default_factory=dict)
+    """Verdict -> the value that is expected; a violation that is expected is no failure."""
+
+    def describe(self) -> str:
+        """The cell in a few words: "etcd x freeze-holder, naive"."""
+        return f"{self.system} x {self.fault}, {'guarded' if self.guarded else 'naive'}"
+
+    def slug(self) -> str:
+        """A name for its folder: "etcd-freeze-holder"; says what isn't usual."""
+        parts = [self.system, self.fault]
+        if self.servers is not None:
+            parts.append(f"{self.servers}n")
+        if self.workload != "lock":
+            parts.append(self.workload)
+        parts.append("guarded" if self.guarded else "naive")
+        return re.sub(r"[^A-Za-z0-9_.-]+", "-", "-".join(parts))
+
+    def repeat_command(self) -> str:
+        """The command line that runs this cell again."""
+        usual = {field.name: field for field in msgspec.structs.fields(TrialConfig)}
+        words = ["fencepost", "run", self.system]
+        for name, field in usual.items():
+            value = getattr(self, name)
+            default = field.default if field.default is not msgspec.NODEFAULT else {}
+            if name == "system" or value == default:
+                continue
+            flag = "--" + name.replace("_", "-")
+            if name == "guarded":
+                words.append("--naive")
+            elif isinstance(value, dict):
+                flag = {"images": "--image", "expect": "--expect"}.get(name, flag.removesuffix("s"))
+                words += [f"{flag} {key}={_plain(item)}" for key, item in value.items()]
+            else:
+                words.append(f"{flag} {_plain(value)}")
+        return " ".join(words)
+
+
+def _plain(value: object) -> str:
+    text = {True: "true", False: "false"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+    return text if re.fullmatch(r"[\w.,:/@+-]+", text) else "'" + text.replace("'", "'\\''") + "'"
+
+
+def from_mapping(data: Mapping[str, Any], *, path: Path | str | None = None, key: str | None = None) -> TrialConfig:
+    """A config from plain data (TOML, flags). Unknown keys and wrong types are a ConfigError that names the key."""
+    known = [field.name for field in msgspec.structs.fields(TrialConfig)]
+    for name in data:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+            raise ConfigError(path, _dotted(key, name), f"unknown key; {hint}")
+    try:
+        return msgspec.convert(dict(data), TrialConfig)
+    except msgspec.ValidationError as error:
+        reason, _, where = str(error).partition(" - at `$")
+        missing = re.search(r"missing required field `(\w+)`", reason)
+        name = missing[1] if missing else where.rstrip("`").lstrip(".")
+        raise ConfigError(path, _dotted(key, name), reason) from error
+
+
+def _dotted(prefix: str | None, name: str) -> str:
+    return ".".join(part for part in (prefix, name) if part)
+
+
+def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | None = None) -> TrialConfig:
+    """The config with everything filled in that follows from the rest, after all of it was checked.
+
+    Raises ConfigError naming the key for a value out of range, an unknown name, or a combination that makes no sense.
+    """
+
+    def bad(name: str, reason: str) -> ConfigError:
+        return ConfigError(path, _dotted(key, name), reason)
+
+    def named(name: str, kind: str, value: str) -> Any:
+        try:
+            return registry.load(kind, value)
+        except UsageError as error:
+            raise bad(name, str(error)) from error
+
+    system = named("system", "systems", config.system)
+    named("workload", "workloads", config.workload)
+    servers = config.servers if config.servers is not None else system.server_counts[0]
+    if servers not in system.server_counts:
+        counts = " or ".join(str(count) for count in system.server_counts)
+        raise bad("servers", f"{config.system} runs with {counts} servers, not {servers}")
+
+    ranges: list[tuple[str, float, float]] = [
+        ("contenders", 2, 50),
+        ("ttl", 0.5, 3600),
+        ("warmup", 0, 3600),
+        ("duration", 0, 86400),
+        ("recovery", 0, 3600),
+        ("min_grants", 0, 10**9),
+        ("min_handovers", 0, 10**9),
+        ("uncertainty", 0, 3600),
+        ("rate_tolerance", 0, 0.5),
+    ]
+    filled = msgspec.structs.replace(
+        config,
+        servers=servers,
+        seed=config.seed if config.seed is not None else random.SystemRandom().randrange(2**31),
+        fault_on=config.fault_on if config.fault_on is not None else 2.5 * config.ttl,
+        fault_off=config.fault_off if config.fault_off is not None else 1.5 * config.ttl,
+        progress_bound=config.progress_bound if config.progress_bound is not None else 10 * config.ttl,
+    )
+    ranges += [("fault_on", 0.1, 3600), ("fault_off", 0, 3600), ("progress_bound", 0.1, 86400)]
+    for name, low, high in ranges:
+        value = getattr(filled, name)
+        if not low <= value <= high:
+            raise bad(name, f"must lie between {low:g} and {high:g}, not {value:g}")
+
+    from nemesis import faults
+
+    try:
+        kind, target = faults.parse(config.fault)
+        faults.make(kind, target, config.fault_options)
+    except UsageError as error:
+        raise bad("fault", str(error)) from error
+    rule = faults.why_not(kind, target, system=config.system, servers=servers)
+    if rule is not None:
+        raise bad("fault", f"{config.system} x {config.fault} makes no sense: {rule}")
+
+    verdicts = registry.names("verdicts")
+    for name, value in config.expect.items():
+        if name not in verdicts:
+            raise bad(f"expect.{name}", f"unknown verdict (known: {', '.join(verdicts)})")
+        if not isinstance(value, bool) and value not in VERDICT_WORDS:
+            raise bad(f"expect.{name}", f'must be true, false, "unknown" or "any", not {value!r}')
+    return filled

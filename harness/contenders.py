@@ -1,0 +1,130 @@
+"""The contenders of a trial, seen from the harness: started on their nodes, listened to, stopped.
+
+A contender is a program that may be frozen, cut off, killed, or not ours at all; everything it prints is checked
+before it enters the history. What it prints on stderr, and every line that was refused, is kept in its log.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.errors import HarnessError
+from harness.recorder import Recorder, problems
+from harness.runtime.base import Node, Process
+
+ARGV = ("python3", "-u", "-m", "workloads.contender")
+
+
+class Contender:
+    """One contender process. `failure` is set when it died, said fatal, or printed what no contender prints."""
+
+    def __init__(self, node: Node, process: int, recorder: Recorder, log: Path, now: Callable[[], int]) -> None:
+        self.node, self.process = node, process
+        self.hello: dict[str, Any] | None = None
+        self.bye: dict[str, Any] | None = None
+        self.failure: str | None = None
+        self.changed = threading.Condition()
+        self._recorder, self._now = recorder, now
+        self._log = log.open("ab", buffering=0)
+        self._spawned: Process | None = None
+        self._stopping = False
+        self._ended = False
+
+    def spawn(self, config: Mapping[str, Any]) -> None:
+        """Start the program and hand it its config; `hello` is set when it is ready."""
+        self._spawned = self.node.spawn(ARGV, on_line=self._line, on_error_line=self._error_line)
+        self._spawned.send(json.dumps({**config, "process": self.process}).encode() + b"\n")
+        threading.Thread(target=self._watch, name=f"watch-{self.node.name}", daemon=True).start()
+
+    def command(self, word: str) -> None:
+        """Send a command ("start", "stop"). A contender that is gone already has its failure noted elsewhere."""
+        if word == "stop":
+            self._stopping = True
+        if self._spawned is not None and not self._ended:
+            try:
+                self._spawned.send(json.dumps({"cmd": word}).encode() + b"\n")
+            except HarnessError as error:
+                self._fail(f"took no command: {error}")
+
+    def end(self, deadline: float) -> None:
+        """Wait for it to leave until the deadline (monotonic s); then end its stdin, which it must obey."""
+        if self._spawned is None:
+            return
+        self._stopping = True
+        if self._spawned.wait(max(0.0, deadline - time.monotonic())) is None:
+            self._spawned.close_stdin()
+            if self._spawned.wait(2.0) is None:
+                self._fail("did not stop when told so, nor when its stdin ended")
+                self._spawned.abandon()
+        self._log.close()
+
+    def pids(self) -> list[int]:
+        """Its process id on its node, as it told in its hello."""
+        pid = (self.hello or {}).get("pid")
+        return [pid] if isinstance(pid, int) else []
+
+    def _line(self, line: bytes) -> None:
+        try:
+            said = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            return self._refuse(line, [f"not JSON: {error}"])
+        if isinstance(said, dict) and "f" not in said:
+            return self._speak(said, line)
+        wrong = problems(said, self.process)
+        if wrong:
+            return self._refuse(line, wrong)
+        try:
+            self._recorder.event(said)
+        except HarnessError as error:
+            self._fail(str(error))
+        return None
+
+    def _speak(self, said: dict[str, Any], line: bytes) -> None:
+        with self.changed:
+            if isinstance(said.get("hello"), dict):
+                self.hello = said["hello"]
+            elif isinstance(said.get("bye"), dict):
+                self.bye = said["bye"]
+            elif "fatal" in said:
+                self.failure = self.failure or f"can't start: {said['fatal']}"
+            else:
+                return self._refuse(line, ["neither an event nor hello, bye or fatal"])
+            self.changed.notify_all()
+        return None
+
+    def _refuse(self, line: bytes, wrong: list[str]) -> None:
+        shown = line[:200].decode(errors="replace")
+        self._log.write(b"refused: " + line[:65536] + b"\n")
+        self._fail(f"printed what is no event ({'; '.join(wrong)}): {shown!r}")
+
+    def _error_line(self, line: bytes) -> None:
+        self._log.write(line + b"\n")
+
+    def _watch(self) -> None:
+        assert self._spawned is not None
+        code: int | None = None
+        while code is None:
+            code = self._spawned.wait(60.0)
+        with self.changed:
+            self._ended = True
+            expected = self._stopping and self.bye is not None and code == 0
+        if not expected:
+            # Its belief ended with its process; the reader of the history must know.
+            event = {"time": self._now(), "process": self.process, "type": "info", "f": "crash", "exit_code": code}
+            try:
+                self._recorder.event(event)
+            except HarnessError as error:
+                self._fail(str(error))
+            self._fail(f"ended with exit code {code}" + ("" if self.bye is None else " after its bye"))
+        with self.changed:
+            self.changed.notify_all()
+
+    def _fail(self, reason: str) -> None:
+        with self.changed:
+            self.failure = self.failure or f"contender {self.process} on {self.node.name} {reason}"
+            self.changed.notify_all()

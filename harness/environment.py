@@ -1,0 +1,119 @@
+"""What a fault may use of the running trial (nemesis.base.Environment), and the injector that applies it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from harness.cluster import Cluster
+from harness.contenders import Contender
+from harness.errors import FencepostError
+from harness.recorder import Recorder
+from harness.runtime.base import Node
+from nemesis.base import AgentLink, Fault, Started, Stopped
+
+
+class TrialEnvironment:
+    """The trial as its faults see it. Targets are answered at the moment they are asked for."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        contenders: Sequence[Contender],
+        agents: Mapping[str, AgentLink],
+        resource: Node,
+        recorder: Recorder,
+    ) -> None:
+        self._cluster, self._agents, self._resource, self._recorder = cluster, agents, resource, recorder
+        self._contenders = {contender.node.name: contender for contender in contenders}
+        self.servers: Sequence[str] = list(cluster.nodes)
+        self.contenders: Mapping[str, int] = {name: c.process for name, c in self._contenders.items()}
+        self.system = cluster.system.name
+
+    def agent(self, node: str) -> AgentLink:
+        return self._agents[node]
+
+    def addresses(self, node: str) -> Sequence[str]:
+        if node == self._resource.name:
+            return self._resource.addresses
+        if node in self._cluster.nodes:
+            return self._cluster.nodes[node].addresses
+        return self._contenders[node].node.addresses
+
+    def leader(self) -> str | None:
+        return self._cluster.leader()
+
+    def holder(self) -> str | None:
+        hold = self._recorder.live.holder()
+        if hold is None:
+            return None
+        return next(name for name, process in self.contenders.items() if process == hold.process)
+
+    def wait_for_holder(self, timeout_seconds: float) -> str | None:
+        end = time.monotonic() + timeout_seconds
+        changed = self._recorder.live.changed
+        with changed:
+            while (node := self.holder()) is None and (left := end - time.monotonic()) > 0:
+                changed.wait(left)
+        return node
+
+    def client_port(self) -> int:
+        return self._cluster.system.port
+
+    def contender_pids(self, node: str) -> Sequence[int]:
+        return self._contenders[node].pids()
+
+    def restart_service(self, node: str, *, keep_data: bool) -> None:
+        self._cluster.nodes[node].restart_service(keep_data=keep_data)
+
+
+class Injector:
+    """Applies one fault after the other. Each phase enters the history and, with its evidence, the journal.
+
+    A start is stamped before the first change and a stop after the last one was measured, so that what the fault did
+    lies between the two. A fault that raised is `unproven`, with the error as reason: the run goes on, the verdict
+    `faults` tells.
+    """
+
+    def __init__(self, environment: TrialEnvironment, recorder: Recorder, now: Callable[[], int]) -> None:
+        self._environment, self._recorder, self._now = environment, recorder, now
+        self._numbers = itertools.count(1)
+        self.said: Callable[[str], None] = lambda line: None
+
+    def apply(self, fault: Fault, target: str, hold: Callable[[], None]) -> None:
+        """Start the fault, call `hold` (which waits, and may raise), and undo it whatever happened."""
+        name = f"f{next(self._numbers)}"
+        began = self._now()
+        started: Started | None = None
+        try:
+            try:
+                started = fault.start(self._environment)
+            except FencepostError as error:
+                started = Started("unproven", (), reason=str(error))
+            self._record(name, fault, target, "start", began, started)
+            if started.receipt != "skipped":
+                hold()
+        finally:
+            # Also on the way out of an error or Ctrl-C: what was begun is undone by the fault that knows how.
+            stopped = self._stop(fault)
+            if started is not None and started.receipt != "skipped":
+                self._record(name, fault, target, "stop", self._now(), stopped)
+
+    def _stop(self, fault: Fault) -> Stopped:
+        try:
+            return fault.stop(self._environment)
+        except FencepostError as error:
+            return Stopped("unproven", reason=str(error))
+
+    def _record(self, name: str, fault: Fault, target: str, phase: str, time_ns: int, what: Started | Stopped) -> None:
+        event: dict[str, Any] = {"time": time_ns, "id": name, "kind": fault.kind, "phase": phase}
+        if isinstance(what, Started):
+            event |= {"targets": list(what.targets), "processes": list(what.processes)}
+        event["receipt"] = what.receipt
+        if what.reason is not None:
+            event["reason"] = what.reason
+        self._recorder.fault(event, what.evidence, target)
+        hit = f" {', '.join(what.targets)}" if isinstance(what, Started) else ""
+        self.said(f"{name} {fault.kind}{hit} {phase}: {what.receipt}" + (f" ({what.reason})" if what.reason else ""))

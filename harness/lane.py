@@ -1,0 +1,153 @@
+"""A lane: the nodes that trials run on one after the other.
+
+Creating a container costs a third of a second of CPU, and a trial has six that no trial leaves a mark on: five
+contender nodes and the resource. A lane keeps those between trials, and hands a contender node on only after its agent
+has proven that nothing of ours is in force there; one that isn't clean is replaced. Servers are created for each trial
+and never reused.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from nemesis.link import open_agent
+
+from harness import resource
+from harness.errors import AgentError
+from harness.runtime.base import Node, NodeSpec, Runtime, Site
+from nemesis.base import AgentLink
+
+
+class LogSink:
+    """Where an agent's stderr goes now: into the logs of the trial that runs on the lane."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._path: Path | None = None
+        self._early: list[bytes] = []
+
+    def point_to(self, path: Path) -> None:
+        """From now on to this file; what came before without a file goes there too."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with self._lock:
+            self._path = path
+            early, self._early = self._early, []
+        for line in early:
+            self(line)
+
+    def __call__(self, line: bytes) -> None:
+        with self._lock:
+            if self._path is None:
+                self._early.append(line)
+                return
+            with self._path.open("ab") as file:
+                file.write(line + b"\n")
+
+
+class Lane:
+    """One site with its contender nodes and its resource. Not for two trials at once."""
+
+    def __init__(self, runtime: Runtime, site_id: str, *, images: Mapping[str, str] | None = None) -> None:
+        self.runtime, self.site_id, self.images = runtime, site_id, dict(images or {})
+        self.contender_nodes: list[Node] = []
+        self.agents: dict[str, AgentLink] = {}
+        self._site: Site | None = None
+        self._resource: Node | None = None
+        self._sinks: dict[str, LogSink] = {}
+        self._opening = threading.Lock()
+
+    @property
+    def site(self) -> Site:
+        """Its site, opened when it is first asked for."""
+        with self._opening:
+            if self._site is None:
+                self._site = self.runtime.open_site(self.site_id, images=self.images)
+            return self._site
+
+    @property
+    def opened(self) -> bool:
+        """Whether there is anything to close."""
+        return self._site is not None
+
+    @property
+    def resource(self) -> Node:
+        """The node of the protected resource."""
+        assert self._resource is not None, "prepare() comes first"
+        return self._resource
+
+    @property
+    def has_resource(self) -> bool:
+        """Whether the resource was started."""
+        return self._resource is not None
+
+    def close_agents(self, nodes: Sequence[Node], agents: Mapping[str, AgentLink]) -> None:
+        """End the agents of nodes that are about to go; each undoes what it still holds."""
+        for node in nodes:
+            if node.name in agents:
+                agents[node.name].close()
+
+    def prepare(self, contenders: int, logs: Path) -> None:
+        """Have so many clean contender nodes, with agents, and the resource; reuses what is there and clean."""
+        clean = self._clean_nodes()
+        keep = clean[:contenders]
+        drop = [node for node in self.contender_nodes if node not in keep]
+        for node in drop:
+            agent = self.agents.pop(node.name, None)
+            if agent is not None:
+                agent.close()
+        self.site.remove_nodes(drop)
+        have = {node.name for node in keep}
+        names = [name for name in (f"c{number}" for number in range(contenders)) if name not in have]
+        specs = [NodeSpec(name=name, image="contender", role="contender") for name in names]
+        if self._resource is None:
+            specs.append(NodeSpec(name="resource", role="resource", faultable=False, service=resource.service()))
+        fresh = self.site.start_nodes(specs)
+        if self._resource is None:
+            self._resource = fresh.pop()
+        self.agents.update(self.open_agents(fresh, logs))
+        self.contender_nodes = sorted([*keep, *fresh], key=lambda node: int(node.name[1:]))
+        for node in keep:
+            self._sinks[node.name].point_to(logs / node.name / "agent.log")
+
+    def _clean_nodes(self) -> list[Node]:
+        def clean(node: Node) -> bool:
+            try:
+                return bool(self.agents[node.name].call("verify_clean")["clean"])
+            except (AgentError, KeyError):
+                return False  # a node whose agent can't vouch for it is replaced, not trusted
+
+        if not self.contender_nodes:
+            return []
+        with ThreadPoolExecutor(max_workers=len(self.contender_nodes)) as pool:
+            verdicts = list(pool.map(clean, self.contender_nodes))
+        return [node for node, good in zip(self.contender_nodes, verdicts, strict=True) if good]
+
+    def open_agents(self, nodes: Sequence[Node], logs: Path) -> dict[str, AgentLink]:
+        """Start the agent on each node, in parallel; their stderr goes to the trial's logs."""
+
+        def start(node: Node) -> AgentLink:
+            sink = self._sinks[node.name] = LogSink()
+            sink.point_to(logs / node.name / "agent.log")
+            return open_agent(node, on_log=sink)
+
+        if not nodes:
+            return {}
+        with ThreadPoolExecutor(max_workers=len(nodes)) as pool:
+            return {agent.node: agent for agent in pool.map(start, nodes)}
+
+    def resource_config(self, run: str) -> dict[str, Any]:
+        """How a contender of this run reaches the resource (workloads/PROTOCOL.md)."""
+        return {**resource.connection(self.resource.name), "run": run}
+
+    def close(self) -> None:
+        """Close the agents, remove everything."""
+        for agent in self.agents.values():
+            agent.close()
+        self.agents.clear()
+        if self._site is not None:
+            self._site.close()
+            self._site = None

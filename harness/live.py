@@ -1,0 +1,82 @@
+"""What is known about a running trial from the events so far: for the live view, and for targets such as `holder`.
+
+This is a view for steering, not for judging: verdicts come from the history file alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A belief that is open now: who, with which token, since when (ns of the trial)."""
+
+    process: int
+    token: int | None
+    since: int
+
+
+@dataclass
+class LiveState:
+    """Fed with every event; safe to read from other threads. `changed` is notified at each event."""
+
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    grants: int = 0
+    handovers: int = 0
+    events: int = 0
+    last_grant_time: int | None = None
+    active_faults: dict[str, str] = field(default_factory=dict)
+    overlaps_seen: int = 0
+    """Grants that came while somebody else still believed; a hint, the verdict decides."""
+    _holds: dict[int, Hold] = field(default_factory=dict)
+    _last_holder: int | None = None
+    recent: deque[str] = field(default_factory=lambda: deque(maxlen=6))
+
+    def feed(self, event: Mapping[str, Any]) -> None:
+        """Take one event in (a plain dict as it stands in the history)."""
+        with self.changed:
+            self.events += 1
+            kind, f, process = event["type"], event["f"], event["process"]
+            if kind != "invoke":
+                self.outcomes[(f, kind)] += 1
+            if f == "fault":
+                self._fault(event)
+            elif isinstance(process, int):
+                self._contender(process, kind, f, event)
+            self.changed.notify_all()
+
+    def _contender(self, process: int, kind: str, f: str, event: Mapping[str, Any]) -> None:
+        if f == "acquire" and kind == "ok":
+            self.grants += 1
+            if self._last_holder is not None and self._last_holder != process:
+                self.handovers += 1
+            self._last_holder = process
+            self.last_grant_time = event["time"]
+            if self._holds:
+                self.overlaps_seen += 1
+            self._holds[process] = Hold(process, event.get("token"), event["time"])
+        elif (f in ("release", "acquire") and kind == "invoke") or f in ("lost", "crash"):
+            self._holds.pop(process, None)
+
+    def _fault(self, event: Mapping[str, Any]) -> None:
+        if event["phase"] == "start":
+            if event.get("receipt") != "skipped":
+                self.active_faults[event["id"]] = f"{event['kind']} {' '.join(event.get('targets', ()))}".strip()
+        else:
+            self.active_faults.pop(event["id"], None)
+
+    def holder(self) -> Hold | None:
+        """The latest grant that is still believed in, or None."""
+        with self.changed:
+            return max(self._holds.values(), key=lambda hold: hold.since, default=None)
+
+    def believers(self) -> list[Hold]:
+        """All that believe that they hold the lock now, the oldest first."""
+        with self.changed:
+            return sorted(self._holds.values(), key=lambda hold: hold.since)

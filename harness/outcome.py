@@ -1,0 +1,129 @@
+"""From verdicts to the word for a cell and the exit code (DESIGN.md, "Results").
+
+    word            exit  meaning
+    as-expected        0  every required verdict is what was expected of it (true, unless the cell says otherwise)
+    violation          1  a verdict is false that was not expected to be, or was expected to be false and is not
+    unknown            3  a required verdict could not be decided
+    inconclusive       3  too few grants or hand-overs: the cell proves nothing
+    harness-error      4  the harness, a node or the clean-up failed
+
+A violation outranks all others: what the history proves stays proven, whatever failed afterwards. A `faults` verdict
+that is false (a fault was left in force) is the harness's own failure, never the system's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Verdict = bool | str
+
+EXIT_CODES = {"as-expected": 0, "violation": 1, "unknown": 3, "inconclusive": 3, "harness-error": 4}
+# In which order words outrank each other over a matrix.
+RANK = ("violation", "harness-error", "unknown", "inconclusive", "as-expected")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The word for a cell, why, and the numbers it rests on."""
+
+    word: str
+    reasons: Sequence[str]
+    valid: Verdict | None
+    grants: int
+    handovers: int
+
+    @property
+    def exit_code(self) -> int:
+        """What the command exits with for this cell alone."""
+        return EXIT_CODES[self.word]
+
+    def to_json(self) -> dict[str, Any]:
+        """The object in trial.json and matrix.json (docs/layout.md)."""
+        return {
+            "word": self.word,
+            "exit_code": self.exit_code,
+            "valid": self.valid,
+            "grants": self.grants,
+            "handovers": self.handovers,
+            "reasons": list(self.reasons),
+        }
+
+
+def decide(
+    judgement: Mapping[str, Any] | None,
+    *,
+    expect: Mapping[str, Verdict],
+    min_grants: int,
+    min_handovers: int,
+    handovers: int,
+    errors: Sequence[str] = (),
+) -> Outcome:
+    """The outcome of one cell from the object of `fencepost check --json` (None: the history could not be judged)."""
+    if judgement is None or "verdicts" not in judgement:
+        reasons = list(errors)
+        if judgement is not None and "error" in judgement:
+            reasons.append(f"the history can't be read: {judgement['error']}")
+        return Outcome("harness-error", reasons or ["the history was not judged"], None, 0, handovers)
+
+    verdicts: Mapping[str, Mapping[str, Any]] = judgement["verdicts"]
+    required: Iterable[str] = judgement["required"]
+    violations: list[str] = []
+    unknowns: list[str] = []
+    failures = list(errors)
+
+    def first_words(name: str) -> str:
+        findings = verdicts[name].get("findings") or []
+        return f": {findings[0]['text']}" if findings and findings[0].get("text") else ""
+
+    for name in dict.fromkeys([*required, *expect]):
+        found = verdicts[name]["valid"]
+        expected = expect.get(name, _implied(name, expect))
+        if expected == "any" or found == expected:
+            continue
+        if name == "faults":
+            (failures if found is False else unknowns).append(f"faults is {_word(found)}{first_words(name)}")
+        elif found == "unknown":
+            unknowns.append(f"{name} is unknown{first_words(name)}")
+        elif found is False:
+            violations.append(f"{name} is false{first_words(name)}")
+        else:
+            violations.append(f"{name} was expected to be {_word(expected)} and is {_word(found)}")
+
+    grants = int(judgement["grants"])
+    few: list[str] = []
+    if grants < min_grants:
+        few.append(f"{grants} grants, fewer than {min_grants}")
+    if handovers < min_handovers:
+        few.append(f"{handovers} hand-overs, fewer than {min_handovers}")
+
+    word = (
+        "violation"
+        if violations
+        else "harness-error"
+        if failures
+        else "unknown"
+        if unknowns
+        else "inconclusive"
+        if few
+        else "as-expected"
+    )
+    return Outcome(word, [*violations, *failures, *unknowns, *few], judgement["valid"], grants, handovers)
+
+
+def _implied(name: str, expect: Mapping[str, Verdict]) -> Verdict:
+    """`linearizable` is false exactly when `lease` or `fencing` is, so an expectation of those says nothing on it."""
+    if name == "linearizable" and any(expect.get(other) in (False, "any") for other in ("lease", "fencing")):
+        return "any"
+    return True
+
+
+def _word(value: Verdict) -> str:
+    return {True: "true", False: "false"}.get(value, str(value)) if isinstance(value, bool) else value
+
+
+def worst(words: Iterable[str]) -> str:
+    """The word that speaks for a whole matrix."""
+    present = set(words)
+    return next((word for word in RANK if word in present), "as-expected")

@@ -1,0 +1,101 @@
+"""Writing what happens to disk, as it happens: `history.jsonl` and `faults.jsonl`.
+
+Each line is one `write` on an unbuffered file, so that whatever kills the harness leaves all earlier lines on disk.
+A disk that is full ends the trial with a HarnessError: a history with holes would be worse than none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.errors import HarnessError
+from harness.live import LiveState
+
+TYPES = frozenset({"invoke", "ok", "fail", "info"})
+
+
+class LineFile:
+    """A file of JSON lines that is only ever appended to, one unbuffered write a line. Safe from several threads."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Write one record. Raises HarnessError when the disk doesn't take it whole."""
+        data = json.dumps(record, separators=(", ", ": "), ensure_ascii=False).encode() + b"\n"
+        with self._lock:
+            try:
+                written = os.write(self._fd, data)
+                if written != len(data):  # a disk that fills up takes a part first; the rest says why
+                    os.write(self._fd, data[written:])
+            except OSError as error:
+                raise HarnessError(f"{self.path} can't be written: {error.strerror or error}") from error
+
+    def close(self) -> None:
+        """Push it to the disk and close. Idempotent."""
+        with self._lock:
+            if self._fd >= 0:
+                try:
+                    os.fsync(self._fd)
+                finally:
+                    os.close(self._fd)
+                    self._fd = -1
+
+
+class Recorder:
+    """The one place through which events of a trial go: onto disk first, then into the live state."""
+
+    def __init__(self, folder: Path, meta: Mapping[str, Any]) -> None:
+        self.live = LiveState()
+        self._history = LineFile(folder / "history.jsonl")
+        self._journal = LineFile(folder / "faults.jsonl")
+        self._order = threading.Lock()
+        self._history.append({"type": "meta", "format": 1, **meta})
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Record one event of the history."""
+        with self._order:
+            self._history.append(event)
+        self.live.feed(event)
+
+    def fault(self, event: Mapping[str, Any], evidence: Mapping[str, Any], target: str) -> None:
+        """Record one phase of a fault: the event for the history, and the same with its evidence for the journal."""
+        self.event({"process": "nemesis", "type": "info", "f": "fault", **event})
+        self._journal.append({**event, "target": target, "evidence": evidence})
+
+    def close(self) -> None:
+        """Flush both files to the disk."""
+        self._history.close()
+        self._journal.close()
+
+
+def problems(event: object, process: int) -> list[str]:
+    """What is wrong with a line that a contender printed as an event; empty when it may enter the history.
+
+    The border to programs that are not ours: a lock of the user's own can print anything.
+    """
+    if not isinstance(event, dict):
+        return [f"not a JSON object but {type(event).__name__}"]
+    found = []
+    time = event.get("time")
+    if not isinstance(time, int) or isinstance(time, bool):
+        found.append(f"time must be an integer (ns), not {time!r}")
+    elif not -(2**62) < time < 2**62:
+        found.append(f"time {time} is out of range")
+    if event.get("process") != process or isinstance(event.get("process"), bool):
+        found.append(f"process must be {process}, not {event.get('process')!r}")
+    if event.get("type") not in TYPES:
+        found.append(f"type must be one of {', '.join(sorted(TYPES))}, not {event.get('type')!r}")
+    if not isinstance(event.get("f"), str) or event.get("f") in ("fault", "crash"):
+        found.append(f"f must be an operation's name, not {event.get('f')!r}")
+    token = event.get("token")
+    if token is not None and (not isinstance(token, int) or isinstance(token, bool)):
+        found.append(f"token must be an integer or null, not {token!r}")
+    return found

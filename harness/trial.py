@@ -1,0 +1,517 @@
+"""A trial's life: start, wait, disturb, heal, recover, stop, take down, judge, report; one way out of every error.
+
+The order is that of issue 2, item 8. Three rules hold it together:
+
+- *Nothing is lost.* Config and history are on disk before anything can fail; every stage after the first event runs
+  whatever happened before it (undo, stop, ledger, logs, take-down, judging, report), each guarded by itself, and what
+  failed in it is added to the trial's errors.
+- *Everything is undone.* Faults are undone by their own `stop`, then by the agents (`undo_all`), and the agents verify
+  it; should the harness be killed, their stdin ends and they do the same by themselves.
+- *A lane keeps what is clean.* Contender nodes and the resource outlive a trial when a lane is handed in, and only
+  after their agents have proven that nothing of ours is in force on them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import platform
+import secrets
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from nemesis.link import gather
+
+from checkers import judge_path
+from harness import __version__, registry, resource
+from harness.cluster import Cluster
+from harness.config import TrialConfig
+from harness.contenders import Contender
+from harness.environment import Injector, TrialEnvironment
+from harness.errors import FencepostError, HarnessError
+from harness.lane import Lane
+from harness.live import LiveState
+from harness.outcome import Outcome, decide
+from harness.recorder import Recorder
+from harness.report import write_trial
+from harness.runtime.base import Node, NodeSpec, Runtime
+from harness.systems.base import Settings, System
+from nemesis import faults as fault_registry
+from nemesis.base import AgentLink
+
+REQUIRED = ("lease", "fencing", "linearizable", "fenced", "progress", "faults")
+HELLO_SECONDS = 30.0
+BYE_SECONDS = 10.0
+
+
+class Cancelled(HarnessError):
+    """The user asked to stop. Goes through the same undo as every other error."""
+
+    exit_code = 130
+
+
+@dataclass
+class Progress:
+    """What the live view shows of a trial; written by the trial's thread, read by the view's."""
+
+    title: str
+    phase: str = "waiting"
+    started: float = field(default_factory=time.monotonic)
+    live: LiveState | None = None
+    lines: list[str] = field(default_factory=list)
+    on_line: Callable[[str], None] | None = None
+
+    def say(self, line: str) -> None:
+        """A line for people who watch plain text."""
+        self.lines.append(line)
+        if self.on_line is not None:
+            self.on_line(line)
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What a trial came to. `verdicts` is name -> true, false or "unknown"."""
+
+    folder: Path
+    config: TrialConfig
+    outcome: Outcome
+    verdicts: Mapping[str, bool | str]
+    report: Path | None
+    kept: Sequence[str] = ()
+
+
+class Trial:
+    """One run of one cell. `run` never raises for what happens in the trial; the outcome tells it."""
+
+    def __init__(
+        self,
+        config: TrialConfig,
+        folder: Path,
+        runtime: Runtime,
+        *,
+        lane: Lane | None = None,
+        cancel: threading.Event | None = None,
+        progress: Progress | None = None,
+        keep: bool = False,
+    ) -> None:
+        self.config, self.folder, self.runtime = config, folder, runtime
+        self.lane = lane or Lane(runtime, f"t{secrets.token_hex(4)}", images=config.images)
+        self._own_lane = lane is None
+        self.cancel = cancel or threading.Event()
+        self.progress = progress or Progress(config.describe())
+        self.keep = keep
+        self.errors: list[str] = []
+        self.phases: list[dict[str, Any]] = []
+        self.record: dict[str, Any] = {}
+        self.system: System = registry.load("systems", config.system)()
+        self.recorder: Recorder | None = None
+        self.contenders: list[Contender] = []
+        self.cluster: Cluster | None = None
+        self.agents: dict[str, AgentLink] = {}
+        self._server_nodes: list[Node] = []
+        self._epoch = 0
+        self._clock_offset = 0
+        self._healed = False
+        self.kept: list[str] = []
+
+    # -- the whole ------------------------------------------------------------------------------------------------
+
+    def run(self) -> TrialResult:
+        """Run the trial to its end, whatever happens in it."""
+        (self.folder / "logs").mkdir(parents=True, exist_ok=True)
+        self._log_to(self.folder / "harness.log")
+        try:
+            with self._guard("trial"):
+                self._save_config()
+                self._start()
+                self._warm_up()
+                self._disturb()
+                self._recover()
+            # From here on every stage runs, whatever the one before it met.
+            with self._guard("healing"):
+                self._heal()
+            with self._guard("stopping the contenders"):
+                self._stop_contenders()
+            with self._guard("reading the ledger"):
+                self._read_ledger()
+            with self._guard("closing the history"):
+                if self.recorder is not None:
+                    self.recorder.close()
+            with self._guard("collecting the logs"):
+                self._collect_logs()
+            with self._guard("taking down"):
+                self._take_down()
+            return self._judge()
+        finally:
+            self._log.removeHandler(self._handler)
+            self._handler.close()
+
+    @contextmanager
+    def _guard(self, what: str) -> Iterator[None]:
+        """An error inside ends that stage, is written down, and does not stop the stages after it."""
+        try:
+            yield
+        except FencepostError as error:
+            self._note(f"{what}: {error}" if what != "trial" else str(error))
+            self._log.debug("%s", traceback.format_exc())
+        except Exception as error:  # noqa: BLE001 - the traceback is kept, the trial ends as a harness error
+            self._note(f"{what}: {type(error).__name__}: {error} (traceback in harness.log)")
+            self._log.error("%s", traceback.format_exc())
+
+    def _note(self, error: str) -> None:
+        self.errors.append(error)
+        self._log.error("%s", error)
+        self.progress.say(f"error: {error}")
+
+    def _say(self, line: str) -> None:
+        self.progress.say(line)
+        self._log.info("%s", line)
+
+    def _log_to(self, path: Path) -> None:
+        """harness.log: what the harness did, with times, and every traceback."""
+        self._log = logging.Logger(f"fencepost.{self.folder.name}", logging.DEBUG)
+        self._handler = logging.FileHandler(path)
+        self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        self._log.addHandler(self._handler)
+
+    def _phase(self, name: str) -> None:
+        now = self._now() if self._epoch else 0
+        if self.phases and self.phases[-1]["end"] is None:
+            self.phases[-1]["end"] = now
+        self.phases.append({"name": name, "start": now, "end": None})
+        self.progress.phase = name
+        self._say(name)
+
+    def _check(self) -> None:
+        """Give up early when the user asked for it or a contender failed."""
+        if self.cancel.is_set():
+            raise Cancelled("interrupted; everything was undone and the history kept")
+        failed = next((contender.failure for contender in self.contenders if contender.failure), None)
+        if failed is not None:
+            raise HarnessError(failed)
+
+    def _wait(self, seconds: float) -> None:
+        """Let the trial run for a while; returns early only by raising."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self._check()
+            self.cancel.wait(min(left, 0.1))
+        self._check()
+
+    def _now(self) -> int:
+        """Time of the history in ns, by the clock of the machine on which the nodes are."""
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) + self._clock_offset - self._epoch
+
+    # -- start ----------------------------------------------------------------------------------------------------
+
+    def _save_config(self) -> None:
+        self.record = {
+            "format": 1,
+            "id": self.folder.name,
+            "cell": {
+                "system": self.config.system,
+                "workload": self.config.workload,
+                "fault": self.config.fault,
+                "parameters": {"guarded": self.config.guarded, "servers": self.config.servers, "ttl": self.config.ttl},
+            },
+            "config": msgspec.to_builtins(self.config),
+            "repeat": self.config.repeat_command(),
+            "versions": {"fencepost": __version__, "python": platform.python_version()},
+            "expect": dict(self.config.expect),
+            "system": {},
+            "nodes": {},
+            "contenders": {},
+            "phases": self.phases,
+            "outcome": None,
+            "error": None,
+        }
+        self._save()
+
+    def _save(self) -> None:
+        """Write trial.json so that a reader never meets half of it."""
+        path = self.folder / "trial.json"
+        fresh = path.with_suffix(".json.new")
+        try:
+            fresh.write_text(json.dumps(self.record, indent=2, ensure_ascii=False) + "\n")
+            fresh.replace(path)
+        except OSError as error:
+            raise HarnessError(f"{path} can't be written: {error.strerror or error}") from error
+
+    def _start(self) -> None:
+        config = self.config
+        self._phase("start")
+        assert config.servers is not None
+        self.record["images"] = self.runtime.image_versions([self.system.image, "node", "contender", "postgres"])
+        self.record["versions"]["engine"] = self.runtime.describe()
+        settings = Settings(
+            ttl_seconds=config.ttl,
+            servers=config.servers,
+            image=config.images.get(self.system.image, self.system.image),
+            options=config.system_options,
+        )
+        names = [f"n{number}" for number in range(1, config.servers + 1)]
+        self.system.plan(settings, dict.fromkeys(names, ("192.0.2.1",)))  # a bad option ends it before any node
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            # The lane's own nodes (contenders, resource) and the servers come up side by side.
+            prepared = pool.submit(self.lane.prepare, config.contenders, self.folder / "logs")
+            self._server_nodes = self.lane.site.start_nodes([NodeSpec(name=name) for name in names])
+            opened = self.lane.open_agents(self._server_nodes, self.folder / "logs")
+            self.agents.update(opened)
+            self.cluster = Cluster(self.system, settings, self._server_nodes, self.agents)
+            self.cluster.start()
+            prepared.result()
+        self.agents.update(self.lane.agents)
+        self._set_epoch()
+        for role, nodes in (("server", self._server_nodes), ("contender", self.lane.contender_nodes)):
+            for node in nodes:
+                self.record["nodes"][node.name] = {"role": role, "addresses": list(node.addresses)}
+        self.record["nodes"]["resource"] = {"role": "resource", "addresses": list(self.lane.resource.addresses)}
+        self.record["system"] = self.system.recorded(settings)
+        self._open_history()
+        self._spawn_contenders(settings)  # they load their libraries while the servers elect a leader
+        took = self.cluster.wait_healthy(self._check)
+        self.progress.say(f"{config.system} healthy {took:.1f} s after its start")
+        self.record["healthy_seconds"] = round(took, 3)
+        self.record["versions"]["system"] = self.cluster.version()
+        self._await_hellos()
+        self._save()
+
+    def _set_epoch(self) -> None:
+        """Time 0 of the history, on the boot clock of the nodes' kernel, which need not be this machine's."""
+        before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        theirs = int(next(iter(self.agents.values())).call("hello")["boottime_ns"])
+        after = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        # On one machine the two clocks are one; then the offset is only the time that the question took.
+        self._clock_offset = 0 if before <= theirs <= after else theirs - (before + after) // 2
+        self._epoch = theirs
+        self.record["epoch"] = {
+            "boottime_ns": theirs,
+            "offset_ns": self._clock_offset,
+            "utc": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        }
+
+    def _open_history(self) -> None:
+        config = self.config
+        meta = {
+            "system": config.system,
+            "ttl": config.ttl,
+            "uncertainty": config.uncertainty,
+            "rate_tolerance": config.rate_tolerance,
+            "min_grants": config.min_grants,
+            "progress_bound": config.progress_bound,
+            "require": list(REQUIRED),
+            "fault": config.fault,
+            "guarded": config.guarded,
+            "seed": config.seed,
+            "trial": self.folder.name,
+        }
+        self.recorder = Recorder(self.folder, meta)
+        self.progress.live = self.recorder.live
+
+    def _spawn_contenders(self, settings: Settings) -> None:
+        assert self.cluster is not None
+        assert self.recorder is not None
+        config = self.config
+        base = {
+            "epoch": self._epoch,
+            "lock": "lock",
+            "workload": registry.reference("workloads", config.workload),
+            "client": registry.reference("clients", self.system.client),
+            "client_config": self.system.client_config(settings, self.cluster.addresses()),
+            "ttl": config.ttl,
+            "guarded": config.guarded,
+            "resource": self.lane.resource_config(self.folder.name),
+            "parameters": config.workload_options,
+        }
+        for number, node in enumerate(self.lane.contender_nodes):
+            log = self._log_folder(node.name) / "contender.log"
+            self.contenders.append(Contender(node, number, self.recorder, log, self._now))
+        with ThreadPoolExecutor(max_workers=len(self.contenders)) as pool:
+            started = [pool.submit(c.spawn, {**base, "seed": f"{config.seed}/{c.process}"}) for c in self.contenders]
+            for future in started:
+                future.result()
+
+    def _await_hellos(self) -> None:
+        end = time.monotonic() + HELLO_SECONDS
+        for contender in self.contenders:
+            with contender.changed:
+                while contender.hello is None:
+                    self._check()
+                    if time.monotonic() > end:
+                        raise HarnessError(
+                            f"contender {contender.process} on {contender.node.name} said no hello within "
+                            f"{HELLO_SECONDS:.0f} s; see logs/{contender.node.name}/contender.log"
+                        )
+                    contender.changed.wait(0.1)
+            self.record["contenders"][str(contender.process)] = {
+                "node": contender.node.name,
+                "guarded": self.config.guarded,
+                "hello": contender.hello,
+            }
+
+    # -- disturb --------------------------------------------------------------------------------------------------
+
+    def _warm_up(self) -> None:
+        self._phase("warm-up")
+        assert self.recorder is not None
+        for contender in self.contenders:
+            contender.command("start")
+        self._wait(self.config.warmup)
+        live = self.recorder.live
+        bound = self.config.progress_bound or 0.0
+        if not self._await_event(lambda: live.grants > 0, bound):
+            raise HarnessError(f"nobody got the lock within {bound:g} s, with nothing broken; see logs/")
+
+    def _await_event(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Wait until the history fulfils a condition; False when it didn't in time."""
+        assert self.recorder is not None
+        end = time.monotonic() + seconds
+        changed = self.recorder.live.changed
+        while not condition():
+            self._check()
+            left = end - time.monotonic()
+            if left <= 0:
+                return False
+            with changed:
+                changed.wait(min(left, 0.1))
+        return True
+
+    def _disturb(self) -> None:
+        """Faults by schedule, one after the other, each with its receipts."""
+        self._phase("faults")
+        config = self.config
+        kind, target = fault_registry.parse(config.fault)
+        assert config.fault_on is not None
+        assert config.fault_off is not None
+        assert self.cluster is not None
+        assert self.recorder is not None
+        if kind == "none":
+            self._wait(config.duration)
+            return
+        environment = TrialEnvironment(self.cluster, self.contenders, self.agents, self.lane.resource, self.recorder)
+        injector = Injector(environment, self.recorder, self._now)
+        injector.said = self._say
+        end = time.monotonic() + config.duration
+        on, off = config.fault_on, config.fault_off
+        while time.monotonic() + on <= end + 0.5:
+            injector.apply(fault_registry.make(kind, target, config.fault_options), target, lambda: self._wait(on))
+            self._wait(min(off, max(0.0, end - time.monotonic())))
+
+    # -- the way out ----------------------------------------------------------------------------------------------
+
+    def _recover(self) -> None:
+        """Undisturbed again: the lock must be granted once more, or `progress_bound` passes and `progress` tells."""
+        self._heal()
+        self._phase("recovery")
+        assert self.recorder is not None
+        healed = self._now()
+        self._wait(self.config.recovery)
+        live = self.recorder.live
+        bound = (self.config.progress_bound or 0.0) + 1.0
+        if not self._await_event(lambda: (live.last_grant_time or 0) > healed, bound):
+            self._say(f"nobody got the lock within {bound:.0f} s after the faults were undone")
+
+    def _heal(self) -> None:
+        """Every agent undoes what is left and proves that nothing of ours is in force. Harmless to repeat."""
+        if self._healed or not self.agents:
+            return
+        self._healed = True
+        gather([agent.start("undo_all") for agent in self.agents.values()], timeout_seconds=10.0)
+        answers = gather([agent.start("verify_clean") for agent in self.agents.values()], timeout_seconds=10.0)
+        dirty = [
+            f"{name}: {'; '.join(answer['left'])}"
+            for name, answer in zip(self.agents, answers, strict=True)
+            if not answer["clean"]
+        ]
+        if dirty:
+            raise HarnessError(f"not everything was undone: {'; '.join(dirty)}")
+
+    def _stop_contenders(self) -> None:
+        if not self.contenders:
+            return
+        self._phase("stop")
+        for contender in self.contenders:
+            contender.command("stop")
+        deadline = time.monotonic() + BYE_SECONDS + self.config.ttl
+        with ThreadPoolExecutor(max_workers=len(self.contenders)) as pool:
+            list(pool.map(lambda contender: contender.end(deadline), self.contenders))
+        failed = [contender.failure for contender in self.contenders if contender.failure]
+        for reason in failed:
+            if reason not in self.errors:
+                self._note(reason)
+
+    def _read_ledger(self) -> None:
+        """The resource's own account of what it accepted, read through a contender node."""
+        if not self.record.get("contenders"):
+            return
+        rows = resource.read_ledger(self.lane.contender_nodes[0], self.lane.resource_config(self.folder.name))
+        with (self.folder / "ledger.jsonl").open("w") as file:
+            for row in rows:
+                file.write(json.dumps(row) + "\n")
+
+    def _log_folder(self, node: str) -> Path:
+        folder = self.folder / "logs" / node
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _collect_logs(self) -> None:
+        nodes = list(self._server_nodes)
+        if self.lane.has_resource:
+            nodes.append(self.lane.resource)
+        if not nodes:
+            return
+        with ThreadPoolExecutor(max_workers=len(nodes)) as pool:
+            for node, log in zip(nodes, pool.map(lambda node: node.logs(), nodes), strict=True):
+                (self._log_folder(node.name) / "service.log").write_bytes(log)
+
+    def _take_down(self) -> None:
+        if self.keep and self.lane.opened:
+            nodes = [*self._server_nodes, *self.lane.contender_nodes]
+            self.kept = [f"{node.name}: {node.how_to_enter()}" for node in nodes]
+            self.kept.append(f"remove it all: {self.lane.site.how_to_remove()}")
+            return
+        if self.lane.opened and self._server_nodes and not self._own_lane:
+            self.lane.close_agents(self._server_nodes, self.agents)
+            self.lane.site.remove_nodes(self._server_nodes)
+        if self._own_lane:
+            self.lane.close()
+
+    def _judge(self) -> TrialResult:
+        """Judge the history from its file alone, write verdict.json, trial.json and the report."""
+        self._phase("check")
+        judgement: dict[str, Any] | None = None
+        handovers = self.recorder.live.handovers if self.recorder is not None else 0
+        if (self.folder / "history.jsonl").exists():
+            with self._guard("judging"):
+                judgement = judge_path(self.folder)
+                (self.folder / "verdict.json").write_text(json.dumps(judgement, indent=2, ensure_ascii=False) + "\n")
+        outcome = decide(
+            judgement,
+            expect=self.config.expect,
+            min_grants=self.config.min_grants,
+            min_handovers=self.config.min_handovers,
+            handovers=handovers,
+            errors=self.errors,
+        )
+        self.phases[-1]["end"] = self.phases[-1]["start"]
+        self.record["outcome"] = outcome.to_json()
+        self.record["error"] = "; ".join(self.errors) or None
+        with self._guard("saving trial.json"):
+            self._save()
+        report: Path | None = None
+        with self._guard("report"):
+            report = write_trial(self.folder)
+        if self.errors and outcome.word != "violation":
+            outcome = Outcome("harness-error", self.errors, outcome.valid, outcome.grants, outcome.handovers)
+        verdicts = {name: entry["valid"] for name, entry in ((judgement or {}).get("verdicts") or {}).items()}
+        self.progress.phase = outcome.word
+        return TrialResult(self.folder, self.config, outcome, verdicts, report, self.kept)
