@@ -165,7 +165,9 @@ def _check_shape(path: Path, data: Mapping[str, Any]) -> None:
 
 def _fits(when: Mapping[str, Any], cell: Mapping[str, Any]) -> bool:
     """A rule fits a cell when every key has the value, or one of the values, that the rule names."""
-    return all(cell.get(key) in value if isinstance(value, list) else cell.get(key) == value for key, value in when.items())
+    return all(
+        cell.get(key) in value if isinstance(value, list) else cell.get(key) == value for key, value in when.items()
+    )
 
 
 def _impossible(config: TrialConfig) -> str | None:
@@ -249,9 +251,7 @@ class MatrixRun:
             self.active[name] = progress
         self.on_start(name, progress)
         try:
-            result = Trial(
-                config, self.folder / name, runtime, lane=lane, cancel=self.cancel, progress=progress
-            ).run()
+            result = Trial(config, self.folder / name, runtime, lane=lane, cancel=self.cancel, progress=progress).run()
         except (FencepostError, OSError) as error:
             # Not even its folder could be written: there is nothing to judge, and the matrix must say so.
             outcome = Outcome("harness-error", [str(error)], None, 0, 0)

@@ -1,0 +1,109 @@
+"""`fencepost matrix`: many trials from a TOML file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.commands.options import given, trial_options
+
+
+@click.command()
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option("-j", "--jobs", type=click.IntRange(1, 64), help="Trials side by side (default: two for each core).")
+@click.option("--list", "only_list", is_flag=True, help="Only list the cells, and those left out.")
+@trial_options
+@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
+@click.option("--name", help="The matrix's folder in the results (default: time and file name).")
+@click.option("--runtime", "runtime_name", default="docker", show_default=True, help="Where the nodes live.")
+def command(
+    file: Path | None,
+    jobs: int | None,
+    only_list: bool,
+    results: Path,
+    name: str | None,
+    runtime_name: str,
+    **options: Any,
+) -> None:
+    """Run the cells of FILE (TOML), or the default matrix, and compare them.
+
+    Options of a trial go over the file's [defaults]. The format is in docs/matrix.md.
+
+    \b
+    Exit codes: 0 as expected, 1 a violation that was not expected, 2 usage,
+    3 unknown or too little happened, 4 the harness or the clean-up failed.
+
+    \b
+    Examples:
+      fencepost matrix
+      fencepost matrix -j 4 --guarded
+      fencepost matrix mine.toml --ttl 3 --name nightly
+      fencepost matrix mine.toml --list
+    """
+    from harness import matrix, registry
+    from harness.errors import UsageError
+    from harness.interrupt import cancel_on_signal
+    from harness.outcome import EXIT_CODES, worst
+    from harness.report import write_matrix
+    from harness.trial import Progress, TrialResult
+    from harness.view import Watcher, console, outcome_text, results_table
+
+    plan = matrix.load(file or matrix.DEFAULT, given(options))
+    screen = console()
+    if only_list:
+        for config in plan.cells:
+            screen.print(config.repeat_command(), markup=False, soft_wrap=True)
+        for left in plan.left_out:
+            screen.print(f"left out: {_words(left.cell)}: {left.rule}", markup=False, soft_wrap=True)
+        return
+    folder = results / (name or f"{datetime.now():%Y%m%dT%H%M%S}-matrix-{plan.path.stem}")
+    if folder.exists():
+        raise UsageError(f"{folder} exists already; give another --name")
+    runtime = registry.load("runtimes", runtime_name)()
+    run = matrix.MatrixRun(plan, folder, jobs or min(8, 2 * (os.cpu_count() or 1)))
+
+    title = f"{len(plan.cells)} cells, {run.jobs} side by side"
+    with cancel_on_signal(run.cancel), Watcher(screen, lambda: dict(run.active), title=title) as watcher:
+        watcher.line(title)
+        for left in plan.left_out:
+            watcher.line(f"left out: {_words(left.cell)}: {left.rule}")
+
+        def started(cell: str, progress: Progress) -> None:
+            if not screen.is_terminal:
+                progress.on_line = lambda line: watcher.line(f"{cell}: {line}")
+
+        def finished(result: TrialResult) -> None:
+            line = outcome_text(result.outcome)
+            line.append(f"  {result.folder.name}: {result.outcome.grants} grants", style="default")
+            for reason in result.outcome.reasons[:2]:
+                line.append(f"; {reason}", style="default")
+            watcher.line(line)
+
+        run.on_start, run.on_result = started, finished
+        found = run.run(runtime)
+
+    page = write_matrix(folder)
+    screen.print()
+    screen.print(results_table(found))
+    word = worst([*(result.outcome.word for result in found), *(["harness-error"] if run.errors else [])])
+    for error in run.errors:
+        screen.print(f"  {error}", markup=False)
+    for result in found:
+        if result.outcome.word != "as-expected":
+            for reason in result.outcome.reasons:
+                screen.print(f"  {result.folder.name}: {reason}", markup=False)
+    screen.print()
+    left = len(plan.cells) - len(found)
+    cut = f", {left} not run" if left else ""
+    screen.print(f"{len(found)} cells{cut}: {word}")
+    screen.print(f"report: {page}", markup=False, soft_wrap=True)
+    sys.exit(130 if run.cancel.is_set() else EXIT_CODES[word])
+
+
+def _words(cell: Any) -> str:
+    return ", ".join(f"{key}={value}" for key, value in cell.items())

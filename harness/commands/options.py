@@ -1,0 +1,78 @@
+"""Command-line options that `run` and `matrix` share, and turning `KEY=VALUE` into data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from harness.errors import UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def pairs(flag: str, given: tuple[str, ...]) -> dict[str, Any]:
+    """`("offset=30", "mode=x")` -> `{"offset": 30, "mode": "x"}`: values are JSON where they are, else text."""
+    result: dict[str, Any] = {}
+    for item in given:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise UsageError(f"{flag} {item!r}: must look like KEY=VALUE")
+        if key in result:
+            raise UsageError(f"{flag} {item!r}: {key} is given twice")
+        try:
+            result[key] = json.loads(value)
+        except ValueError:
+            result[key] = value
+    return result
+
+
+_OPTIONS = [
+    click.option("--contenders", type=int, help="How many contenders (default 5)."),
+    click.option("--guarded/--naive", "guarded", default=None, help="Whether contenders check their own deadline."),
+    click.option("--ttl", type=float, help="The lease in seconds (default 2)."),
+    click.option("--seed", type=int, help="Of all that is drawn by lot; drawn and recorded when not given."),
+    click.option("--warmup", type=float, help="Seconds without faults at the start."),
+    click.option("--duration", type=float, help="Seconds during which faults are applied (default 20)."),
+    click.option("--fault-on", type=float, help="Seconds that each fault lasts (default 2.5 ttl)."),
+    click.option("--fault-off", type=float, help="Seconds between two faults (default 1.5 ttl)."),
+    click.option("--recovery", type=float, help="Seconds without faults at the end."),
+    click.option("--progress-bound", type=float, help="Longest acceptable wait for a free lock (default 10 ttl)."),
+    click.option("--min-grants", type=int, help="Fewer grants, and the cell is inconclusive (default 10)."),
+    click.option("--min-handovers", type=int, help="Fewer hand-overs, and the cell is inconclusive (default 4)."),
+    click.option("--uncertainty", type=float, help="By how many seconds stamps of two processes may disagree."),
+    click.option("--rate-tolerance", type=float, help="By which share two clocks may run apart (default 0.001)."),
+    click.option("--system-option", multiple=True, metavar="KEY=VALUE", help="An option of the system."),
+    click.option("--fault-option", multiple=True, metavar="KEY=VALUE", help="A parameter of the fault."),
+    click.option("--workload-option", multiple=True, metavar="KEY=VALUE", help="A parameter of the workload."),
+    click.option("--image", multiple=True, metavar="NAME=REF", help="Use this image, e.g. etcd=REPOSITORY:TAG."),
+    click.option("--expect", multiple=True, metavar="VERDICT=VALUE", help="Expect true, false, unknown or any."),
+]
+PAIRS = {
+    "system_option": "system_options",
+    "fault_option": "fault_options",
+    "workload_option": "workload_options",
+    "image": "images",
+    "expect": "expect",
+}
+
+
+def trial_options(function: F) -> F:
+    """Adds the options of a trial to a command."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def given(values: dict[str, Any]) -> dict[str, Any]:
+    """What of the options was really given, by the keys of `TrialConfig`."""
+    result: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in PAIRS:
+            if value:
+                result[PAIRS[name]] = pairs("--" + name.replace("_", "-"), value)
+        elif value is not None:
+            result[name] = value
+    return result

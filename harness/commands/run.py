@@ -1,0 +1,75 @@
+"""`fencepost run`: one trial."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.commands.options import given, trial_options
+
+
+@click.command()
+@click.argument("system")
+@click.option("--fault", default="none", show_default=True, help="What is broken: KIND-TARGET, see `fencepost list`.")
+@click.option("--workload", help="What contenders do (default lock).")
+@click.option("--servers", type=int, help="How many servers (default: the system's usual number).")
+@trial_options
+@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
+@click.option("--name", help="The trial's folder in the results (default: time, system, fault).")
+@click.option("--keep", is_flag=True, help="Leave the nodes running afterwards, and say how to look inside.")
+@click.option("--runtime", "runtime_name", default="docker", show_default=True, help="Where the nodes live.")
+def command(system: str, results: Path, name: str | None, keep: bool, runtime_name: str, **options: Any) -> None:
+    """Run one trial of SYSTEM and say what its history proves.
+
+    \b
+    Exit codes: 0 as expected, 1 a violation that was not expected, 2 usage,
+    3 unknown or too little happened, 4 the harness or the clean-up failed.
+
+    \b
+    Examples:
+      fencepost run etcd
+      fencepost run redis --fault clock-leader --fault-option offset=60
+      fencepost run zookeeper --fault freeze-holder --naive --ttl 3
+      fencepost run etcd --servers 5 --fault kill-leader --keep
+    """
+    from harness import registry
+    from harness.config import from_mapping, resolve
+    from harness.errors import UsageError
+    from harness.interrupt import cancel_on_signal
+    from harness.trial import Progress, Trial
+    from harness.view import Watcher, console, outcome_text, results_table
+
+    config = resolve(from_mapping({"system": system, **given(options)}))
+    folder = results / (name or f"{datetime.now():%Y%m%dT%H%M%S}-{config.slug()}")
+    if folder.exists():
+        raise UsageError(f"{folder} exists already; give another --name")
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise UsageError(f"{folder} can't be made: {error.strerror or error}") from error
+    runtime = registry.load("runtimes", runtime_name)()
+
+    screen = console()
+    cancel = threading.Event()
+    progress = Progress(config.describe())
+    with cancel_on_signal(cancel), Watcher(screen, lambda: {folder.name: progress}, title=config.describe()) as watcher:
+        progress.on_line = watcher.line
+        result = Trial(config, folder, runtime, cancel=cancel, progress=progress, keep=keep).run()
+
+    screen.print()
+    screen.print(results_table([result]))
+    for reason in result.outcome.reasons:
+        screen.print(f"  {reason}", markup=False)
+    screen.print()
+    screen.print(outcome_text(result.outcome), f"- history, verdicts and logs are in {folder}")
+    if result.report is not None:
+        screen.print(f"report: {result.report}", markup=False, soft_wrap=True)
+    screen.print(f"again:  {config.repeat_command()}", markup=False, soft_wrap=True)
+    for line in result.kept:
+        screen.print(f"kept:   {line}", markup=False, soft_wrap=True)
+    sys.exit(130 if cancel.is_set() else result.outcome.exit_code)

@@ -1,0 +1,114 @@
+"""What a person sees while trials run: a live table on a terminal, plain lines elsewhere (CI logs, pipes)."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from harness.outcome import Outcome
+from harness.trial import Progress, TrialResult
+
+STYLES = {
+    "as-expected": "green",
+    "violation": "bold red",
+    "unknown": "yellow",
+    "inconclusive": "yellow",
+    "harness-error": "bold magenta",
+}
+VERDICT_ORDER = ("exclusion", "lease", "fencing", "linearizable", "fenced", "damage", "progress", "faults")
+
+
+def console() -> Console:
+    """Where humans read: stdout, with a width that CI logs can take."""
+    return Console(width=None if sys.stdout.isatty() else 140, highlight=False)
+
+
+class Watcher:
+    """Shows running trials until it is closed. `progresses` gives name -> progress of those that run now."""
+
+    def __init__(self, screen: Console, progresses: Callable[[], Mapping[str, Progress]], *, title: str) -> None:
+        self._screen, self._progresses, self._title = screen, progresses, title
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
+        self._live: Live | None = None
+
+    def __enter__(self) -> Watcher:
+        if self._screen.is_terminal:
+            self._live = Live(get_renderable=self._render, console=self._screen, refresh_per_second=4, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def line(self, text: str | Text) -> None:
+        """A line that stays: above the live table on a terminal, with the elapsed time elsewhere."""
+        with self._lock:
+            if self._live is not None:
+                self._live.console.print(text)
+            else:
+                stamp = Text(f"[{time.monotonic() - self._began:6.1f}s] ")
+                self._screen.print(stamp + text if isinstance(text, Text) else stamp + Text(text))
+
+    def _render(self) -> RenderableType:
+        table = Table(box=None, pad_edge=False)
+        for heading in ("trial", "phase", "elapsed", "grants", "acquire ok/fail/info", "holds now", "faults now"):
+            table.add_column(heading, no_wrap=heading != "faults now")
+        for name, progress in self._progresses().items():
+            table.add_row(name, progress.phase, f"{time.monotonic() - progress.started:.0f} s", *_now(progress))
+        return Group(Text(f"{self._title} - {time.monotonic() - self._began:.0f} s"), table)
+
+
+def _now(progress: Progress) -> list[RenderableType]:
+    live = progress.live
+    if live is None:
+        return ["", "", "", ""]
+    outcomes = "/".join(str(live.outcomes[("acquire", kind)]) for kind in ("ok", "fail", "info"))
+    holds = live.believers()
+    text = Text(", ".join(f"c{hold.process}" + (f" token {hold.token}" if hold.token else "") for hold in holds) or "-")
+    if len(holds) > 1:
+        text.stylize("bold red")
+    with live.changed:
+        faults = ", ".join(live.active_faults.values()) or "-"
+    return [str(live.grants), outcomes, text, Text(faults, style="yellow" if faults != "-" else "")]
+
+
+def verdict_text(value: bool | str | None) -> Text:
+    """One verdict in a cell of a table."""
+    if value is True:
+        return Text("true", style="green")
+    if value is False:
+        return Text("FALSE", style="bold red")
+    return Text("-" if value is None else str(value), style="yellow" if value else "dim")
+
+
+def outcome_text(outcome: Outcome) -> Text:
+    """The word for a cell, in its colour."""
+    return Text(outcome.word, style=STYLES[outcome.word])
+
+
+def results_table(results: Sequence[TrialResult]) -> Table:
+    """One row for each trial: verdicts, grants, the word."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("system", "fault", "contenders", *VERDICT_ORDER, "grants", "hand-overs", "outcome"):
+        table.add_column(heading, justify="right" if heading in ("grants", "hand-overs") else "left")
+    for result in results:
+        config = result.config
+        table.add_row(
+            config.system + (f" x{config.servers}" if config.servers not in (None, 1, 3) else ""),
+            config.fault,
+            "guarded" if config.guarded else "naive",
+            *(verdict_text(result.verdicts.get(name)) for name in VERDICT_ORDER),
+            str(result.outcome.grants),
+            str(result.outcome.handovers),
+            outcome_text(result.outcome),
+        )
+    return table
