@@ -105,7 +105,8 @@ class Cluster:
             if not running:
                 tail = node.logs()[-400:].decode(errors="replace").strip()
                 raise NotHealthy(
-                    f"{self.system.name} on {name} {word} while starting; seen: {seen}; its last words: {tail or 'none'}"
+                    f"{self.system.name} on {name} is {word} while starting (seen: {seen}); "
+                    f"its last words: {tail or 'none'}"
                 )
 
     def leader(self) -> str | None:

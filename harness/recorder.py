@@ -89,9 +89,9 @@ def problems(event: object, process: int) -> list[str]:
         found.append(f"time must be an integer (ns), not {time!r}")
     elif not -(2**62) < time < 2**62:
         found.append(f"time {time} is out of range")
-    if event.get("process") != process or isinstance(event.get("process"), bool):
+    if type(event.get("process")) is not int or event["process"] != process:
         found.append(f"process must be {process}, not {event.get('process')!r}")
-    if event.get("type") not in TYPES:
+    if not isinstance(event.get("type"), str) or event["type"] not in TYPES:
         found.append(f"type must be one of {', '.join(sorted(TYPES))}, not {event.get('type')!r}")
     if not isinstance(event.get("f"), str) or event.get("f") in ("fault", "crash"):
         found.append(f"f must be an operation's name, not {event.get('f')!r}")

@@ -1,0 +1,91 @@
+"""What word and exit code a cell gets from its verdicts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.outcome import EXIT_CODES, decide, worst
+
+REQUIRED = ["lease", "fencing", "linearizable", "fenced", "progress", "faults"]
+
+
+def judgement(grants: int = 40, **verdicts: Any) -> dict[str, Any]:
+    values = {**dict.fromkeys([*REQUIRED, "exclusion", "damage"], True), **verdicts}
+    false = any(values[name] is False for name in REQUIRED)
+    return {
+        "valid": not false,
+        "required": REQUIRED,
+        "grants": grants,
+        "verdicts": {name: {"valid": value, "findings": []} for name, value in values.items()},
+    }
+
+
+def word(found: dict[str, Any] | None, expect: dict[str, Any] | None = None, handovers: int = 20, **more: Any) -> str:
+    return decide(found, expect=expect or {}, min_grants=10, min_handovers=4, handovers=handovers, **more).word
+
+
+def test_all_true_is_as_expected() -> None:
+    """A cell whose required verdicts are all true exits with 0."""
+    assert word(judgement()) == "as-expected"
+
+
+def test_damage_and_exclusion_are_not_required() -> None:
+    """A naive holder that damages the unfenced resource is a finding, not a failure of the lock."""
+    assert word(judgement(damage=False, exclusion=False)) == "as-expected"
+
+
+def test_a_violation_outranks_an_unknown_and_an_error() -> None:
+    """What the history proves stays proven, whatever else was unknown or failed."""
+    assert word(judgement(lease=False, progress="unknown"), errors=["a contender died"]) == "violation"
+
+
+def test_an_expected_violation_is_no_failure() -> None:
+    """`lease = false` expected and found; `linearizable` follows from it and needs no word of its own."""
+    assert word(judgement(lease=False, linearizable=False), {"lease": False}) == "as-expected"
+
+
+def test_an_expected_violation_that_does_not_come_is_one() -> None:
+    """A lock that is wrong on purpose and isn't caught means that the harness saw too little."""
+    assert word(judgement(), {"lease": False}) == "violation"
+
+
+def test_an_expectation_speaks_for_its_own_verdict_alone() -> None:
+    """`lease = false` excuses no fall of the fencing tokens."""
+    assert word(judgement(lease=False, fencing=False), {"lease": False}) == "violation"
+
+
+def test_a_verdict_that_is_not_required_can_be_expected() -> None:
+    """`damage = true` says: not even the unfenced resource may be hurt here."""
+    assert word(judgement(damage=False), {"damage": True}) == "violation"
+
+
+def test_a_fault_left_in_force_is_the_harness_failure() -> None:
+    """`faults` false accuses no lock."""
+    assert word(judgement(faults=False)) == "harness-error"
+
+
+def test_a_fault_without_receipt_leaves_the_cell_unknown() -> None:
+    """Nobody has to trust a green cell: a fault that may not have landed proves nothing."""
+    assert word(judgement(faults="unknown")) == "unknown"
+
+
+@pytest.mark.parametrize(("grants", "handovers"), [(9, 20), (40, 3)])
+def test_too_little_is_inconclusive(grants: int, handovers: int) -> None:
+    """Too few grants, or always the same holder: the cell proves nothing."""
+    assert word(judgement(grants), handovers=handovers) == "inconclusive"
+
+
+def test_no_judgement_is_a_harness_error() -> None:
+    """A history that can't be judged is never a pass."""
+    assert word(None) == "harness-error"
+    assert word({"path": "x", "error": {"line": 3, "reason": "not JSON"}}) == "harness-error"
+
+
+def test_the_worst_word_speaks_for_a_matrix() -> None:
+    """A violation outranks all."""
+    assert worst(["as-expected", "unknown", "violation", "harness-error"]) == "violation"
+    assert worst(["as-expected", "unknown", "harness-error"]) == "harness-error"
+    assert worst([]) == "as-expected"
+    assert [EXIT_CODES[name] for name in ("as-expected", "violation", "unknown", "harness-error")] == [0, 1, 3, 4]
