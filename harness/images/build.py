@@ -1,0 +1,184 @@
+"""Building one image through Docker's plain build API (no BuildKit needed), and reading what came out."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import tarfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import docker
+from docker.errors import APIError, ImageNotFound
+from harness.errors import RuntimeUnavailable
+from harness.images.authorities import extra_authorities, fingerprint
+from harness.images.recipes import REPOSITORY, Recipe
+
+LABEL = "fencepost"
+"""Label key that everything of ours carries, with the value 1."""
+
+BUILD_TIMEOUT = 900.0
+"""Seconds that one step of a build may stay silent."""
+
+_VERSION_FILE = "/etc/fencepost-version"
+_PROXY = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy")
+_PIP = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST")
+
+
+def labels(name: str, **more: str) -> dict[str, str]:
+    """The labels of an image of ours."""
+    return {LABEL: "1", f"{LABEL}.image": name, **{f"{LABEL}.{key}": value for key, value in more.items()}}
+
+
+@dataclass(frozen=True)
+class Built:
+    """The outcome of a build."""
+
+    tag: str
+    version: str | None
+    seconds: float
+
+
+def build(client: docker.DockerClient, recipe: Recipe, base: str, *, fresh: bool = False) -> Built:
+    """Builds a recipe on the image `base` and tags it.
+
+    Args:
+        fresh: don't reuse the layers of an earlier build.
+
+    Raises:
+        RuntimeUnavailable: a step failed; carries the end of the build's output.
+    """
+    began = time.monotonic()
+    extra: dict[str, bytes] = {}
+    more = {"digest": recipe.digest, "on": base}
+    if recipe.name == "base":
+        authorities = extra_authorities()
+        extra = {f"ca/{name}": content for name, content in authorities.items()}
+        extra["ca/README"] = b"Certificate authorities of the machine that built this image.\n"
+        more["authorities"] = fingerprint(authorities)
+    # A name of its own until the version is known, so that nobody sees a half-labelled image.
+    draft = f"{recipe.tag}-draft"
+    image_labels = labels(recipe.name, **more)
+    _run(client, recipe.context(extra), draft, image_labels, {"BASE": base, **_arguments(recipe)}, recipe.name, fresh)
+    version = _version_file(client, draft) if _VERSION_FILE in recipe.files["Dockerfile"][0].decode() else None
+    if version:
+        image_labels = {f"{LABEL}.version": version}
+        _run(client, _single_file(f"FROM {draft}\n"), recipe.tag, image_labels, {}, recipe.name, False)
+    else:
+        client.api.tag(draft, *recipe.tag.split(":"))
+    client.api.remove_image(draft)
+    return Built(recipe.tag, version, time.monotonic() - began)
+
+
+def _arguments(recipe: Recipe) -> dict[str, str]:
+    """The host's proxies and, for an image that declares them, its settings of pip."""
+    found = {name: value for key in _PROXY for name in (key, key.upper()) if (value := os.environ.get(name))}
+    dockerfile = recipe.files["Dockerfile"][0].decode()
+    found.update({name: os.environ[name] for name in _PIP if os.environ.get(name) and f"ARG {name}" in dockerfile})
+    return found
+
+
+def _single_file(dockerfile: str) -> bytes:
+    recipe = Recipe("version", cast(Any, None), None, None, {"Dockerfile": (dockerfile.encode(), False)})
+    return recipe.context({})
+
+
+def _run(
+    client: docker.DockerClient,
+    context: bytes,
+    tag: str,
+    image_labels: Mapping[str, str],
+    arguments: Mapping[str, str],
+    name: str,
+    fresh: bool,
+) -> None:
+    stream = client.api.build(
+        fileobj=io.BytesIO(context),
+        custom_context=True,
+        tag=tag,
+        labels=dict(image_labels),
+        buildargs=dict(arguments),
+        nocache=fresh,
+        rm=True,
+        forcerm=True,
+        decode=True,
+        timeout=int(BUILD_TIMEOUT),
+        use_config_proxy=True,
+    )
+    lines: list[str] = []
+    for event in cast(Iterable[dict[str, Any]], stream):
+        if "stream" in event:
+            lines.append(event["stream"])
+        if "error" in event:
+            tail = "\n".join("".join(lines).splitlines()[-15:])
+            raise RuntimeUnavailable(f"building the image {name} failed: {event['error'].strip()}\n{tail}")
+
+
+def _version_file(client: docker.DockerClient, reference: str) -> str:
+    """The version that the Dockerfile wrote down once its packages were installed. The container is never started."""
+    container = client.api.create_container(reference, labels={LABEL: "1"})
+    try:
+        chunks, _ = client.api.get_archive(container, _VERSION_FILE)
+        with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
+            member = archive.extractfile(archive.getmembers()[0])
+            assert member is not None
+            return member.read().decode().strip()
+    finally:
+        client.api.remove_container(container, v=True, force=True)
+
+
+def inspect(client: docker.DockerClient, reference: str) -> dict[str, Any] | None:
+    """Docker's description of an image, None when the engine doesn't have it."""
+    try:
+        return cast(dict[str, Any], client.api.inspect_image(reference))
+    except ImageNotFound:
+        return None
+
+
+def version_of(image: Mapping[str, Any]) -> str | None:
+    """The version of the software in an image: our label, else the labels and variables that official images set."""
+    config = image.get("Config") or {}
+    found = config.get("Labels") or {}
+    environment = dict(entry.partition("=")[::2] for entry in config.get("Env") or ())
+    for value in (found.get(f"{LABEL}.version"), found.get("org.opencontainers.image.version"), found.get("version")):
+        if value:
+            return str(value)
+    for variable in ("REDIS_VERSION", "PG_VERSION"):
+        if variable in environment:
+            return str(environment[variable].partition("-")[0])
+    # The official ZooKeeper image says it only by the folder that it works in.
+    folder = re.search(r"apache-zookeeper-([\d.]+)-bin", config.get("WorkingDir") or "")
+    return folder[1] if folder else None
+
+
+def remove_superseded(client: docker.DockerClient, current: Mapping[str, str]) -> list[str]:
+    """Removes our images of the given names whose tag isn't the current one. Those that a container uses stay.
+
+    Args:
+        current: image name -> the tag to keep.
+
+    Returns:
+        the tags that were removed.
+    """
+    removed = []
+    for image in client.api.images(filters={"label": f"{LABEL}=1"}):
+        name = (image.get("Labels") or {}).get(f"{LABEL}.image")
+        for tag in image.get("RepoTags") or ():
+            if name in current and tag.startswith(f"{REPOSITORY}/{name}:") and tag != current[name]:
+                removed += [tag] if _untag(client, tag) else []
+    return removed
+
+
+def _untag(client: docker.DockerClient, tag: str) -> bool:
+    try:
+        client.api.remove_image(tag)
+    except ImageNotFound:
+        return False  # somebody else was faster
+    except APIError as error:
+        if error.status_code != 409:  # conflict: a container uses it
+            raise
+        return False
+    return True

@@ -1,0 +1,143 @@
+"""What each image is made of: one folder `docker/<name>/` with a Dockerfile, read into a `Recipe`.
+
+Two things that the harness must know stand in the Dockerfile itself:
+
+- `ARG BASE=fencepost/<name>` names the image of ours that it builds on; any other value is an image from outside.
+- `# official: REFERENCE` names the published image that serves just as well and is preferred where a registry answers.
+
+A recipe's digest covers everything that decides what its image does: its files with their modes, what is added to them
+(the contender's requirements and code), and the digest of the image below. It leaves out what only decides how the
+building machine reaches its mirrors (proxies, certificate authorities), so that it is the same everywhere.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import io
+import re
+import tarfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+
+import harness
+import workloads
+from harness.errors import UsageError
+
+REPOSITORY = "fencepost"
+"""Our images are named `fencepost/<name>:<digest>`."""
+
+HIDDEN = frozenset({"base"})
+"""Images that only serve to build others: nobody asks for them by name."""
+
+_BASE = re.compile(r"^ARG BASE=(\S+)$", re.MULTILINE)
+_OFFICIAL = re.compile(r"^# official: (\S+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one image is built. `parent` is the recipe below it, None when it stands on Debian's own image."""
+
+    name: str
+    folder: Path
+    parent: Recipe | None
+    official: str | None
+    files: Mapping[str, tuple[bytes, bool]]
+    """The build context: path -> (content, executable)."""
+
+    @cached_property
+    def digest(self) -> str:
+        """Twelve hexadecimal digits over everything that went in."""
+        total = hashlib.sha256(self.parent.digest.encode() if self.parent else b"")
+        for path, (content, executable) in sorted(self.files.items()):
+            total.update(f"\0{path}\0{'x' if executable else '-'}\0{len(content)}\0".encode())
+            total.update(content)
+        return total.hexdigest()[:12]
+
+    @property
+    def tag(self) -> str:
+        """`fencepost/<name>:<digest>`."""
+        return f"{REPOSITORY}/{self.name}:{self.digest}"
+
+    def context(self, extra: Mapping[str, bytes]) -> bytes:
+        """The build context as a tar, with more files that the digest doesn't cover."""
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as archive:
+            added = {path: (content, False) for path, content in extra.items()}
+            for path, (content, executable) in sorted({**self.files, **added}.items()):
+                entry = tarfile.TarInfo(path)
+                entry.size, entry.mode = len(content), 0o755 if executable else 0o644
+                archive.addfile(entry, io.BytesIO(content))
+        return buffer.getvalue()
+
+
+def docker_folder() -> Path:
+    """Where the Dockerfiles are: `docker/` of a checkout, `harness/_docker` of an installed wheel."""
+    installed = Path(harness.__file__).parent / "_docker"
+    return installed if installed.is_dir() else Path(harness.__file__).parent.parent / "docker"
+
+
+def load_all(folder: Path | None = None) -> dict[str, Recipe]:
+    """All recipes by name, hidden ones included, each after the one that it builds on."""
+    folder = folder or docker_folder()
+    found: dict[str, Recipe] = {}
+
+    def read(name: str) -> Recipe:
+        if name not in found:
+            text = (folder / name / "Dockerfile").read_text()
+            base = _BASE.search(text)
+            official = _OFFICIAL.search(text)
+            below = base[1].removeprefix(f"{REPOSITORY}/") if base and base[1].startswith(f"{REPOSITORY}/") else None
+            found[name] = Recipe(
+                name=name,
+                folder=folder / name,
+                parent=read(below) if below else None,
+                official=official[1] if official else None,
+                files={**dict(_tree(folder / name)), **(_contender_files(folder) if name == "contender" else {})},
+            )
+        return found[name]
+
+    for dockerfile in sorted(folder.glob("*/Dockerfile")):
+        read(dockerfile.parent.name)
+    return found
+
+
+def names() -> list[str]:
+    """The images that can be asked for, sorted."""
+    return sorted(path.parent.name for path in docker_folder().glob("*/Dockerfile") if path.parent.name not in HIDDEN)
+
+
+def unknown(name: str) -> UsageError:
+    """The error for an image that has neither a Dockerfile nor a reference of the user's."""
+    near = difflib.get_close_matches(name, names(), n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return UsageError(
+        f"unknown image {name!r}{hint} (known: {', '.join(names())}; others with --image {name}=REFERENCE)"
+    )
+
+
+def _tree(folder: Path, prefix: str = "") -> Iterator[tuple[str, tuple[bytes, bool]]]:
+    """Files below a folder. Modes are reduced to executable or not: the rest depends on the umask of a checkout."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith("."):
+            yield prefix + path.relative_to(folder).as_posix(), (path.read_bytes(), bool(path.stat().st_mode & 0o100))
+
+
+def _contender_files(folder: Path) -> dict[str, tuple[bytes, bool]]:
+    requirements = "\n".join(_contender_requirements(folder)) + "\n"
+    code = dict(_tree(Path(workloads.__file__).parent, "workloads/"))
+    return {"requirements.txt": (requirements.encode(), False), **code}
+
+
+def _contender_requirements(folder: Path) -> list[str]:
+    """The `contender` extra: from the checkout's pyproject.toml, since an editable install's metadata may be older."""
+    project = folder.parent / "pyproject.toml"
+    if project.is_file():
+        extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
+        return [str(line) for line in extras["contender"]]
+    marker = re.compile(r"""\s*;\s*extra\s*==\s*['"]contender['"]\s*$""")
+    return [marker.sub("", line) for line in metadata.requires("fencepost") or () if marker.search(line)]
