@@ -55,8 +55,8 @@ def command(names: tuple[str, ...], pull: images.Pull, pairs: tuple[str, ...], s
     overrides = parse_overrides(pairs)
     client = images.connect()
     if remove:
-        for tag in images.remove_all(client):
-            click.echo(f"removed {tag}")
+        for tag, outcome in images.remove_all(client).items():
+            click.echo(f"{tag}: {outcome}")
         return
     if show:
         _show(images.listing(client, overrides))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from requests import certs
+import certifi
 
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE-----", re.DOTALL)
 _ADDED_BY_ADMIN = ("/usr/local/share/ca-certificates", "/etc/pki/ca-trust/source/anchors")
@@ -23,7 +23,7 @@ def extra_authorities() -> dict[str, bytes]:
 
     Taken from where an administrator adds them, and from the bundles that SSL_CERT_FILE and its like name.
     """
-    public = set(_certificates(Path(certs.where()).read_text()))
+    public = set(_certificates(certifi.contents()))
     for file in _PUBLIC.rglob("*.crt") if _PUBLIC.is_dir() else ():
         public.update(_certificates(file.read_text(errors="replace")))
     sources = [file for folder in _ADDED_BY_ADMIN for file in sorted(Path(folder).rglob("*")) if file.is_file()]
@@ -37,7 +37,7 @@ def extra_authorities() -> dict[str, bytes]:
 
 
 def fingerprint(authorities: dict[str, bytes]) -> str:
-    """One word for a set of authorities; the base image carries it, so that one made without a new one is made again."""
+    """One word for a set of authorities. The base image carries it, and is made again when the host has others."""
     return hashlib.sha256(" ".join(sorted(authorities)).encode()).hexdigest()[:12] if authorities else "none"
 
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import docker
 from docker.errors import APIError, ImageNotFound
+
 from harness.errors import RuntimeUnavailable
 from harness.images.authorities import extra_authorities, fingerprint
 from harness.images.recipes import REPOSITORY, Recipe
@@ -68,7 +69,8 @@ def build(client: docker.DockerClient, recipe: Recipe, base: str, *, fresh: bool
         image_labels = {f"{LABEL}.version": version}
         _run(client, _single_file(f"FROM {draft}\n"), recipe.tag, image_labels, {}, recipe.name, False)
     else:
-        client.api.tag(draft, *recipe.tag.split(":"))
+        repository, _, digest = recipe.tag.partition(":")
+        client.api.tag(draft, repository, digest)
     client.api.remove_image(draft)
     return Built(recipe.tag, version, time.monotonic() - began)
 
@@ -133,7 +135,7 @@ def _version_file(client: docker.DockerClient, reference: str) -> str:
 def inspect(client: docker.DockerClient, reference: str) -> dict[str, Any] | None:
     """Docker's description of an image, None when the engine doesn't have it."""
     try:
-        return cast(dict[str, Any], client.api.inspect_image(reference))
+        return cast(dict[str, Any], cast(Any, client.api).inspect_image(reference))
     except ImageNotFound:
         return None
 
@@ -154,31 +156,32 @@ def version_of(image: Mapping[str, Any]) -> str | None:
     return folder[1] if folder else None
 
 
-def remove_superseded(client: docker.DockerClient, current: Mapping[str, str]) -> list[str]:
-    """Removes our images of the given names whose tag isn't the current one. Those that a container uses stay.
+def tags_of_ours(client: docker.DockerClient) -> list[tuple[str, str]]:
+    """(image name, tag) of every image of ours, by its label and name."""
+    return [
+        (str(name), str(tag))
+        for image in client.api.images(filters={"label": f"{LABEL}=1"})
+        if (name := (image.get("Labels") or {}).get(f"{LABEL}.image"))
+        for tag in image.get("RepoTags") or ()
+        if tag.startswith(f"{REPOSITORY}/{name}:")
+    ]
 
-    Args:
-        current: image name -> the tag to keep.
+
+def remove_tags(client: docker.DockerClient, tags: Iterable[str]) -> dict[str, str]:
+    """Removes images by their tags, save those that a container uses.
 
     Returns:
-        the tags that were removed.
+        tag -> what became of it: `removed`, `already gone`, or `kept: …` with the engine's reason.
     """
-    removed = []
-    for image in client.api.images(filters={"label": f"{LABEL}=1"}):
-        name = (image.get("Labels") or {}).get(f"{LABEL}.image")
-        for tag in image.get("RepoTags") or ():
-            if name in current and tag.startswith(f"{REPOSITORY}/{name}:") and tag != current[name]:
-                removed += [tag] if _untag(client, tag) else []
-    return removed
-
-
-def _untag(client: docker.DockerClient, tag: str) -> bool:
-    try:
-        client.api.remove_image(tag)
-    except ImageNotFound:
-        return False  # somebody else was faster
-    except APIError as error:
-        if error.status_code != 409:  # conflict: a container uses it
-            raise
-        return False
-    return True
+    outcome = {}
+    for tag in tags:
+        try:
+            client.api.remove_image(tag)
+            outcome[tag] = "removed"
+        except ImageNotFound:
+            outcome[tag] = "already gone"
+        except APIError as error:
+            if error.status_code != 409:  # conflict: a container uses it
+                raise
+            outcome[tag] = f"kept: {error.explanation}"
+    return outcome

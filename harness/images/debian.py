@@ -1,6 +1,6 @@
 """A Debian root file system without a registry: made by debootstrap from the mirror that this host itself uses.
 
-Nothing is installed on the host. Where the program debootstrap, Debian's keys or wget are missing, the packages are fetched
+Nothing is installed on the host. Where the program debootstrap or Debian's keys are missing, their packages are fetched
 with apt into a temporary folder, unpacked and used from there.
 """
 
@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 import docker
+
 from harness.errors import RuntimeUnavailable
 
 SUITE = "trixie"
@@ -124,7 +125,7 @@ class _Tools:
     def _fetch(self, package: str) -> None:
         if not shutil.which("apt-get"):
             raise RuntimeUnavailable(
-                f"no registry answers and this host has no {package} (nor apt-get to fetch it with): install {package}, "
+                f"no registry answers and this host has no {package}, nor apt-get to fetch it with: install {package}, "
                 "or name a Debian image that Docker already has with --image debian=REFERENCE"
             )
         folder = self._work / "packages"

@@ -36,7 +36,7 @@ class Registries:
 
         def ask() -> None:
             try:
-                self._client.api.inspect_distribution(reference)
+                cast(Any, self._client.api).inspect_distribution(reference)
                 outcome.append(None)
             except APIError as error:
                 outcome.append(str(error.explanation or error))
