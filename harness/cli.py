@@ -19,6 +19,7 @@ COMMANDS = {
     "images": "Pull or build the images that trials need.",
     "clean": "Remove what earlier runs left behind, by labels alone.",
     "doctor": "Say what this machine can and can't do, and the remedy.",
+    "export": "Write a history in the notation of Jepsen or Porcupine.",
     "list": "List systems, faults, workloads and verdicts.",
 }
 

@@ -252,6 +252,8 @@ class _Source:
         keys: dict[str, Any] = {}
         if self.recorded:
             keys = {name: _plain(_at(value, paths[name])) for name in _RECORDED_KEYS}
+            if f == "acquire" and kind == "ok" and keys["token"] is None:
+                keys["token"] = _token(_at(value, paths["value"]))
             keys = {name: item for name, item in keys.items() if item is not None}
             return _Half(line, position, 0, process, kind, f, keys)
         if not client:
