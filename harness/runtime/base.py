@@ -131,7 +131,7 @@ class Site(Protocol):
         """Remove nodes and their services, with their volumes, in parallel; frozen or paused ones too. Idempotent."""
 
     def close(self) -> None:
-        """Remove everything that is left of this site, network last. Idempotent. Raises HarnessError naming what stays."""
+        """Remove all that is left of this site, network last. Idempotent. Raises HarnessError naming what stays."""
 
     def how_to_remove(self) -> str:
         """The command that removes this site when it was kept."""

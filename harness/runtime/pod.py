@@ -1,0 +1,337 @@
+"""One node of the Docker runtime: a pod of the node container and, joined to it, the container of the service."""
+
+from __future__ import annotations
+
+import io
+import logging
+import shlex
+import tarfile
+import threading
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from docker.errors import NotFound
+from docker.types import EndpointConfig, LogConfig
+
+from harness.errors import HarnessError, UsageError
+from harness.runtime import labels, removal
+from harness.runtime.base import Completed, LineHandler, NodeSpec, ServiceSpec
+from harness.runtime.engine import telling
+from harness.runtime.stream import ExecProcess, Lines, start_exec
+
+if TYPE_CHECKING:
+    from harness.runtime.docker import DockerSite
+
+log = logging.getLogger(__name__)
+
+CAPABILITIES = ("NET_ADMIN", "NET_RAW", "SYS_PTRACE", "KILL", "DAC_OVERRIDE")
+"""All that a faultable node has, and the only container that has any:
+
+NET_ADMIN    iptables, ip6tables, tc in its own network namespace
+NET_RAW      iptables-legacy opens a raw socket even to list; it is what older kernels have
+SYS_PTRACE   read and write the memory of the service (another user's process, another container's) through /proc
+KILL         signal processes of other users: SIGSTOP, SIGCONT, SIGKILL
+DAC_OVERRIDE open /proc/PID/mem and environ, which belong to the service's user with mode 0600
+"""
+
+NODE_COMMAND = ("sleep", "infinity")
+EXITED_WITHIN_SECONDS = 10.0
+"""How long the engine may take to notice that a killed service has ended."""
+LOG_LIMITS = {"max-size": "64m", "max-file": "2"}
+
+
+@dataclass
+class _Service:
+    """A service on a node: its container, what it was made from, and what an earlier container of it had written."""
+
+    container: str
+    spec: ServiceSpec
+    earlier_logs: bytes = b""
+
+
+class DockerNode:
+    """One pod (`harness.runtime.base.Node`)."""
+
+    def __init__(self, site: DockerSite, spec: NodeSpec, host_number: int) -> None:
+        self.site, self.spec, self.host_number = site, spec, host_number
+        self.engine = site.engine
+        self._addresses = site.network.subnets.addresses(host_number)
+        self._container = labels.container_name(site.id, spec.name)
+        self._service: _Service | None = None
+        if spec.service is not None:
+            self._service = _Service(self._container, spec.service)
+
+    @property
+    def name(self) -> str:
+        """Its name on the trial's network."""
+        return self.spec.name
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Its addresses on the trial's network: IPv4 first, then IPv6 when the network has it."""
+        return self._addresses
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        on_line: LineHandler,
+        on_error_line: LineHandler,
+        env: Mapping[str, str] | None = None,
+    ) -> ExecProcess:
+        """Start a program with open stdio, in the node's own container. Its lines go to the handlers."""
+        return start_exec(
+            self.engine,
+            self._container,
+            argv,
+            f"{argv[0]} on {self.name}",
+            on_stdout=Lines(on_line),
+            on_stderr=Lines(on_error_line),
+            env=[f"{key}={value}" for key, value in (env or {}).items()],
+        )
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_seconds: float = 10.0) -> Completed:
+        """Run a program to its end. After the timeout it and its children are killed, and HarnessError is raised."""
+        stdout, stderr = bytearray(), bytearray()
+        mark = uuid.uuid4().hex
+        deadline = time.monotonic() + timeout_seconds
+        what = f"{shlex.join(argv)} on {self.name}"
+        process = start_exec(
+            self.engine,
+            self._container,
+            argv,
+            what,
+            on_stdout=stdout.extend,
+            on_stderr=stderr.extend,
+            env=[f"{_RUN_MARK}={mark}"],
+        )
+        if stdin:
+            # In a thread of its own: a program that doesn't read must not keep us past the timeout.
+            threading.Thread(target=_feed, args=(process, stdin), name=f"feeds {what}", daemon=True).start()
+        else:
+            process.close_stdin()
+        code = process.wait(max(0.0, deadline - time.monotonic()))
+        if code is None:
+            killed = self._kill_marked(mark)
+            process.abandon()
+            raise HarnessError(
+                f"{what} did not end within {timeout_seconds:g} s and {killed}; it had written {_tail(stdout, stderr)}"
+            )
+        if code in (126, 127) and b"OCI runtime exec failed" in (said := bytes(stdout + stderr)):
+            raise HarnessError(f"{what} could not be started: {said.decode(errors='replace').strip()}")
+        return Completed(code, bytes(stdout), bytes(stderr))
+
+    def _kill_marked(self, mark: str) -> str:
+        """Kill what a `run` started, found by the mark in its environment; the outcome in words.
+
+        The engine has no call to kill an exec, and the process ids that it gives are the host's.
+        """
+        stdout, stderr = bytearray(), bytearray()
+        killer = start_exec(
+            self.engine,
+            self._container,
+            ["sh", "-c", _KILL_SCRIPT, "sh", f"{_RUN_MARK}={mark}"],
+            f"killing a program on {self.name}",
+            on_stdout=stdout.extend,
+            on_stderr=stderr.extend,
+        )
+        killer.close_stdin()
+        code = killer.wait(5.0)
+        if code == 0:
+            return "was killed"
+        return f"could not be killed ({bytes(stdout + stderr).decode(errors='replace').strip() or f'exit code {code}'})"
+
+    def start_service(self, spec: ServiceSpec) -> None:
+        """Create the service's container, joined to this node, and start it."""
+        if self._service is not None:
+            raise HarnessError(f"node {self.name} has a service already ({self._service.spec.image})")
+        service = _Service(labels.container_name(self.site.id, self.name, "service"), spec)
+        with self.site.starting():
+            self._create_service(service)
+            self._service = service
+            self._start(service.container)
+
+    def restart_service(self, *, keep_data: bool = True) -> None:
+        """Start the service again after it was killed; without its data it is created anew from the same spec."""
+        service = self._the_service()
+        if keep_data:
+            self._wait_exited(service)
+        else:
+            service.earlier_logs += self._container_logs(service.container)
+            stayed = removal.remove_containers(self.engine, [service.container])
+            if stayed:
+                raise HarnessError(f"the service on {self.name} can't be created anew: {stayed[0]}")
+            self._create_service(service)
+        self._start(service.container)
+
+    def service_running(self) -> tuple[bool, str]:
+        """Whether the service's main process runs, and the engine's word on it."""
+        service = self._the_service()
+        state = self._state(service.container)
+        if state is None:
+            return False, "was removed"
+        if state["Running"]:
+            return True, str(state["Status"])
+        words = f"{state['Status']} with code {state['ExitCode']}"
+        if state.get("OOMKilled"):
+            words += ", out of memory"
+        return False, words + (f": {state['Error']}" if state.get("Error") else "")
+
+    def logs(self) -> bytes:
+        """All output of the service so far, stdout and stderr together; of the node's own program without one."""
+        if self._service is None:
+            return self._container_logs(self._container)
+        return self._service.earlier_logs + self._container_logs(self._service.container)
+
+    def how_to_enter(self) -> str:
+        """The shell command with which a person looks inside this node."""
+        return f"docker exec -it {self._container} sh"
+
+    def create_and_start(self) -> None:
+        """Create the node container and start it (`Site.start_nodes` calls this, in parallel)."""
+        spec = self.spec
+        if self._service is not None:
+            self._create_service(self._service)
+        else:
+            self._create(
+                self._container,
+                self.site.reference(spec.image),
+                part="node",
+                entrypoint=list(NODE_COMMAND),
+                host_config={
+                    "init": True,
+                    "cap_drop": ["ALL"],
+                    "cap_add": list(CAPABILITIES) if spec.faultable else [],
+                },
+            )
+        self._start(self._container)
+
+    def _the_service(self) -> _Service:
+        if self._service is None:
+            raise HarnessError(f"node {self.name} has no service")
+        return self._service
+
+    def _create_service(self, service: _Service) -> None:
+        spec = service.spec
+        _check_files(spec)
+        host_config: dict[str, Any] = {"tmpfs": dict.fromkeys(spec.tmpfs, "")}
+        if service.container != self._container:
+            joined = f"container:{self._container}"
+            host_config |= {"network_mode": joined, "pid_mode": joined}
+        self._create(
+            service.container,
+            self.site.reference(spec.image),
+            part="service",
+            command=list(spec.command) or None,
+            environment=dict(spec.env),
+            host_config=host_config,
+        )
+        if spec.files:
+            with telling(f"writing files for {service.container}"):
+                self.engine.api.put_archive(service.container, "/", _archive(spec.files))
+
+    def _create(self, container: str, image: str, *, part: str, host_config: dict[str, Any], **config: Any) -> None:
+        """Create a container; one that owns its network gets the node's addresses and names."""
+        api = self.engine.api
+        if "network_mode" not in host_config:
+            ipv4, *ipv6 = self._addresses
+            aliases = [self.name] + (["resource"] if self.spec.role == "resource" and self.name != "resource" else [])
+            endpoint = EndpointConfig(
+                api.api_version, aliases=aliases, ipv4_address=ipv4, ipv6_address=ipv6[0] if ipv6 else None
+            )
+            host_config = {**host_config, "network_mode": self.site.network.name}
+            config["networking_config"] = {"EndpointsConfig": {self.site.network.name: endpoint}}
+            config["hostname"] = self.name
+        marks = {labels.NODE: self.name, labels.ROLE: self.spec.role, labels.PART: part}
+        with telling(f"creating {container} from {image}"):
+            api.create_container(
+                image,
+                name=container,
+                labels=self.site.labels | marks,
+                stop_signal="SIGKILL",
+                host_config=api.create_host_config(
+                    log_config=LogConfig(type=LogConfig.types.JSON, config=LOG_LIMITS), **host_config
+                ),
+                **config,
+            )
+
+    def _start(self, container: str) -> None:
+        with telling(f"starting {container}"):
+            self.engine.api.start(container)
+
+    def _state(self, container: str) -> dict[str, Any] | None:
+        found = self.engine.inspect(container, f"{container}")
+        return None if found is None else found["State"]
+
+    def _wait_exited(self, service: _Service) -> None:
+        """A killed service is running to the engine until it has noticed; starting it before that does nothing."""
+        deadline = time.monotonic() + EXITED_WITHIN_SECONDS
+        while True:
+            state = self._state(service.container)
+            if state is None:
+                raise HarnessError(f"the service on {self.name} was removed; it can only be created anew")
+            if not state["Running"]:
+                return
+            if time.monotonic() > deadline:
+                raise HarnessError(
+                    f"the service on {self.name} is to be started again but still runs after "
+                    f"{EXITED_WITHIN_SECONDS:g} s ({state['Status']}); was it killed?"
+                )
+            time.sleep(0.01)
+
+    def _container_logs(self, container: str) -> bytes:
+        with telling(f"reading the logs of {container}"):
+            try:
+                text: bytes = self.engine.api.logs(container, stdout=True, stderr=True)
+            except NotFound:
+                return b""
+        return text
+
+
+_RUN_MARK = "FENCEPOST_RUN"
+_KILL_SCRIPT = """
+for environ in /proc/[0-9]*/environ; do
+  if grep -q "$1" "$environ" 2>/dev/null; then
+    pid=${environ#/proc/}; kill -KILL "${pid%/environ}" 2>/dev/null
+  fi
+done
+exit 0
+"""
+
+
+def _check_files(spec: ServiceSpec) -> None:
+    for path in spec.files:
+        if not path.startswith("/") or path.endswith("/"):
+            raise UsageError(f"file {path!r} of the service's container: an absolute path to a file is wanted")
+        for mount in spec.tmpfs:
+            if path.startswith(mount.rstrip("/") + "/"):
+                raise UsageError(
+                    f"file {path!r} would be hidden by the tmpfs on {mount!r}, which is empty at each start"
+                )
+
+
+def _archive(files: Mapping[str, bytes]) -> bytes:
+    """A tar of the files, owned by root with mode 0644, as the engine unpacks it at /."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for path, content in files.items():
+            entry = tarfile.TarInfo(path.lstrip("/"))
+            entry.size, entry.mode, entry.mtime = len(content), 0o644, int(time.time())
+            tar.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def _feed(process: ExecProcess, data: bytes) -> None:
+    try:
+        process.send(data)
+    except HarnessError as error:
+        log.debug("not all of its input was taken: %s", error)  # `head -1` is right to end early
+    process.close_stdin()
+
+
+def _tail(stdout: bytearray, stderr: bytearray) -> str:
+    said = bytes(stdout + stderr)[-400:].decode(errors="replace").strip()
+    return repr(said) if said else "nothing"

@@ -1,0 +1,167 @@
+"""Removing what carries our labels: containers (frozen and paused ones too), networks, volumes; judging what is left.
+
+Removal is patient where the engine is busy with the same thing (409, "removal in progress", "has active endpoints") and
+says in the end what stayed and why. Nothing here needs to know how a site was made: the labels are enough.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from docker.errors import APIError, NotFound
+
+from harness.errors import HarnessError
+from harness.runtime import labels
+from harness.runtime.engine import Engine, telling
+from harness.runtime.owner import Owner, State
+
+DEADLINE_SECONDS = 60.0
+PARALLEL = 8
+
+
+@dataclass(frozen=True)
+class Thing:
+    """A container, network or volume of ours. `id` is what the engine takes, `name` what people read."""
+
+    kind: str
+    id: str
+    name: str
+    state: str = ""
+    node: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}" + (f" ({self.state})" if self.state else "")
+
+
+@dataclass
+class SiteLeft:
+    """All that carries one site's label, and what is known of its owner. `id` is "" for things without a site."""
+
+    id: str
+    things: list[Thing] = field(default_factory=list)
+    owners: set[str] = field(default_factory=set)
+
+    @property
+    def state(self) -> State:
+        """Whether the process that it belongs to still runs: running if any says so, gone only if all are."""
+        if not self.owners:
+            return "unknown"
+        states = {owner.state() if owner else "unknown" for owner in map(Owner.parse, self.owners)}
+        if "running" in states:
+            return "running"
+        return "unknown" if "unknown" in states else "gone"
+
+    @property
+    def owner(self) -> str:
+        """In words."""
+        known = [str(Owner.parse(label)) for label in sorted(self.owners) if Owner.parse(label)]
+        return ", ".join(known) or "nobody known"
+
+
+def find(engine: Engine, site_id: str | None = None) -> list[SiteLeft]:
+    """Everything with our label (or of one site), by site. Things without a site come under the id ""."""
+    wanted = labels.of_site(site_id) if site_id is not None else (f"{labels.PROJECT}=1",)
+    sites: dict[str, SiteLeft] = {}
+
+    def add(thing: Thing, marks: dict[str, str] | None) -> None:
+        marks = marks or {}
+        site = sites.setdefault(marks.get(labels.SITE, ""), SiteLeft(marks.get(labels.SITE, "")))
+        site.things.append(thing)
+        if labels.OWNER in marks:
+            site.owners.add(marks[labels.OWNER])
+
+    for container in engine.containers(*wanted):
+        add(_container(container), container["Labels"])
+    for network in engine.networks(*wanted):
+        add(Thing("network", network["Id"], network["Name"]), network["Labels"])
+    for volume in engine.volumes(*wanted):
+        add(Thing("volume", volume["Name"], volume["Name"]), volume["Labels"])
+    return [sites[key] for key in sorted(sites)]
+
+
+def _container(listed: dict[str, Any]) -> Thing:
+    name = (listed["Names"] or [listed["Id"][:12]])[0].lstrip("/")
+    return Thing("container", listed["Id"], name, listed["State"], (listed["Labels"] or {}).get(labels.NODE, ""))
+
+
+def remove(engine: Engine, things: Iterable[Thing], *, deadline_seconds: float = DEADLINE_SECONDS) -> list[str]:
+    """Remove them, containers first, networks and volumes after; returns what stayed, one sentence each."""
+    deadline = time.monotonic() + deadline_seconds
+    todo = list(things)
+    stayed: list[str] = []
+    for kind in ("container", "network", "volume"):
+        wave = [thing for thing in todo if thing.kind == kind]
+        if wave:
+            with ThreadPoolExecutor(max_workers=min(PARALLEL, len(wave))) as pool:
+                stayed += [word for word in pool.map(lambda thing: _remove(engine, thing, deadline), wave) if word]
+    return stayed
+
+
+def remove_containers(engine: Engine, names: Sequence[str], *, deadline_seconds: float = DEADLINE_SECONDS) -> list[str]:
+    """Remove containers by name or id, whatever their state; returns what stayed."""
+    return remove(engine, [Thing("container", name, name, "") for name in names], deadline_seconds=deadline_seconds)
+
+
+def _remove(engine: Engine, thing: Thing, deadline: float) -> str | None:
+    """Remove one thing; None when it is gone, else why it stays."""
+    calls: dict[str, Callable[[], Any]] = {
+        "container": lambda: engine.api.remove_container(thing.id, v=True, force=True),
+        "network": lambda: _remove_network(engine, thing.id),
+        "volume": lambda: engine.api.remove_volume(thing.id, force=True),
+    }
+    if thing.state == "paused":
+        # A paused process takes no signal, and everything in its pid namespace waits for it.
+        _unpause(engine, thing.id)
+    pause = 0.02
+    while True:
+        try:
+            with telling(f"removing {thing}"):
+                try:
+                    calls[thing.kind]()
+                except NotFound:
+                    return None
+                except APIError as error:
+                    if error.status_code is None or not _may_pass(error):
+                        raise
+                    if "paused" in str(error.explanation):
+                        _unpause(engine, thing.id)
+                    reason = str(error.explanation or error)
+                else:
+                    return None
+        except HarnessError as error:
+            reason = str(error)
+        if time.monotonic() + pause > deadline:
+            return f"{thing}: {reason}"
+        time.sleep(pause)
+        pause = min(2 * pause, 1.0)
+
+
+def _may_pass(error: APIError) -> bool:
+    """Whether trying again can help: somebody else removes it too, an endpoint still leaves, the engine is busy."""
+    return error.status_code in (403, 409, 500, 503)
+
+
+def _unpause(engine: Engine, container: str) -> None:
+    try:
+        engine.api.unpause(container)
+    except NotFound:
+        return
+    except APIError as error:
+        # It was unpaused meanwhile, or has ended: the removal that follows finds out.
+        if error.status_code not in (304, 409, 500):
+            raise
+
+
+def _remove_network(engine: Engine, network: str) -> None:
+    """Remove a network, and before it what still hangs on it: a container that somebody attached by hand, say."""
+    attached = engine.api.inspect_network(network).get("Containers") or {}
+    for container in attached:
+        try:
+            engine.api.disconnect_container_from_network(container, network, force=True)
+        except NotFound:
+            continue
+    engine.api.remove_network(network)

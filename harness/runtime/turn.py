@@ -1,0 +1,151 @@
+"""Taking turns with the heavy part of a start-up, over all trials on this machine.
+
+Twelve containers are up in three seconds when they have the machine to themselves; four such start-ups at once take
+fourteen seconds, each of them. In turns the first trial runs after three. So creating and starting containers happens
+under `turn`, which lets so many through at once as the cores can carry, first come first served.
+
+A waiter is a *ticket*: a file in one directory, named by a rising number, under an flock that is held from the moment
+it can be seen to the end of the turn. Whoever has fewer than `slots` live tickets before it has the turn. An flock goes
+with its process, however that ends, so a ticket without one is nobody's and is taken away by the next that looks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import HarnessError
+
+WAIT_SECONDS = 600.0
+"""The longest wait for a turn. A whole start-up takes seconds, so this long a queue means that something hangs."""
+POLL_SECONDS = 0.01
+
+
+def default_slots() -> int:
+    """How many start-ups may run at once here: a start-up keeps two cores busy (the engine and its shims)."""
+    return max(1, (os.cpu_count() or 1) // 2)
+
+
+def default_folder() -> Path:
+    """Where the tickets of this user lie: one folder for the whole machine, whatever the working directory."""
+    return Path(tempfile.gettempdir()) / f"fencepost-turns-{os.getuid()}"
+
+
+@dataclass(frozen=True)
+class Waited:
+    """How long a turn was waited for, and how many had one or stood before us when we came."""
+
+    seconds: float
+    ahead: int
+
+
+@contextmanager
+def turn(
+    what: str, *, folder: Path | None = None, slots: int | None = None, wait_seconds: float = WAIT_SECONDS
+) -> Iterator[Waited]:
+    """Hold a turn; `what` tells others what it is for: "starting n1, n2, n3 of site t1".
+
+    Not re-entrant: whoever holds a turn and asks for a second one may wait for himself. Raises HarnessError when no
+    turn came in `wait_seconds`, naming those before us.
+    """
+    folder = folder or default_folder()
+    slots = slots or default_slots()
+    _prepare(folder)
+    began = time.monotonic()
+    ticket = _draw(folder, what)
+    try:
+        ahead = before = _alive_before(folder, ticket)
+        first = len(before)
+        while len(ahead) >= slots:
+            if time.monotonic() - began > wait_seconds:
+                raise HarnessError(
+                    f"no turn for {what} in {wait_seconds:g} s; before it, in order: {'; '.join(_words(ahead))}. "
+                    f"(Tickets lie in {folder}; the first {slots} have the turn.)"
+                )
+            time.sleep(POLL_SECONDS)
+            ahead = _alive_before(folder, ticket)
+        yield Waited(time.monotonic() - began, first)
+    finally:
+        ticket.give_up()
+
+
+@dataclass(frozen=True)
+class _Ticket:
+    number: int
+    path: Path
+    descriptor: int
+
+    def give_up(self) -> None:
+        self.path.unlink(missing_ok=True)
+        os.close(self.descriptor)
+
+
+def _prepare(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        owner = folder.lstat().st_uid
+    except OSError as error:
+        raise HarnessError(f"can't keep the queue of start-ups in {folder}: {error}") from error
+    if owner != os.getuid():
+        raise HarnessError(f"the queue of start-ups {folder} belongs to user {owner}; remove it or set TMPDIR")
+
+
+def _draw(folder: Path, what: str) -> _Ticket:
+    """A ticket behind all others. The door makes drawing one step: a number is never seen before its lock is held."""
+    door = os.open(folder / "door", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(door, fcntl.LOCK_EX)
+        number = int(os.pread(door, 32, 0) or b"0") + 1
+        os.pwrite(door, b"%d" % number, 0)  # first, so that a number is never given twice, whenever we are killed
+        path = folder / f"{number:012d}"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(descriptor, f"{what} (process {os.getpid()})".encode())
+        return _Ticket(number, path, descriptor)
+    except OSError as error:
+        raise HarnessError(f"can't queue for a start-up in {folder}: {error}") from error
+    finally:
+        os.close(door)
+
+
+def _alive_before(folder: Path, ticket: _Ticket) -> list[Path]:
+    """The tickets before ours that somebody holds, in order; the others are swept away."""
+    alive = []
+    for path in sorted(folder.iterdir()):
+        if not path.name.isdigit() or int(path.name) >= ticket.number:
+            continue
+        if _held(path):
+            alive.append(path)
+        else:
+            path.unlink(missing_ok=True)
+    return alive
+
+
+def _held(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _words(paths: list[Path]) -> list[str]:
+    words = []
+    for path in paths:
+        try:
+            words.append(path.read_text())
+        except FileNotFoundError:
+            continue  # its turn ended this moment
+    return words
