@@ -61,6 +61,7 @@ class Contender:
             if self._spawned.wait(2.0) is None:
                 self._fail("did not stop when told so, nor when its stdin ended")
                 self._spawned.abandon()
+                return  # its log stays open: it may still print
         self._log.close()
 
     def pids(self) -> list[int]:
@@ -91,7 +92,7 @@ class Contender:
             elif isinstance(said.get("bye"), dict):
                 self.bye = said["bye"]
             elif "fatal" in said:
-                self.failure = self.failure or f"can't start: {said['fatal']}"
+                self._fail(f"can't start: {said['fatal']}")
             else:
                 return self._refuse(line, ["neither an event nor hello, bye or fatal"])
             self.changed.notify_all()

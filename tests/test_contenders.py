@@ -1,0 +1,171 @@
+"""Programs that misbehave as contenders: each failure has its words, and the history keeps what was right.
+
+The programs are real processes, spoken to over real pipes; only the container around them is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from harness import contenders
+from harness.contenders import Contender
+from harness.errors import HarnessError
+from harness.recorder import Recorder
+from harness.runtime.base import LineHandler, Node, Process
+
+
+class LocalProcess:
+    """A program on this machine with the surface of `harness.runtime.base.Process`."""
+
+    def __init__(self, argv: Sequence[str], on_line: LineHandler, on_error_line: LineHandler) -> None:
+        self._popen = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self._readers = [
+            threading.Thread(target=self._read, args=(stream, handler), daemon=True)
+            for stream, handler in ((self._popen.stdout, on_line), (self._popen.stderr, on_error_line))
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    @staticmethod
+    def _read(stream: object, handler: LineHandler) -> None:
+        for line in stream:  # type: ignore[attr-defined]
+            handler(line.rstrip(b"\n"))
+
+    def send(self, data: bytes) -> None:
+        assert self._popen.stdin is not None
+        try:
+            self._popen.stdin.write(data)
+            self._popen.stdin.flush()
+        except (OSError, ValueError) as error:
+            raise HarnessError(f"its stdin is gone: {error}") from error
+
+    def close_stdin(self) -> None:
+        assert self._popen.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._popen.stdin.close()
+
+    def wait(self, timeout_seconds: float) -> int | None:
+        try:
+            code = self._popen.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        for reader in self._readers:
+            reader.join()
+        return code
+
+    def abandon(self) -> None:
+        self._popen.kill()
+
+
+class LocalNode:
+    """Just enough of a node to spawn one given Python program."""
+
+    name = "c0"
+
+    def __init__(self, program: str) -> None:
+        self._program = program
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        on_line: LineHandler,
+        on_error_line: LineHandler,
+        env: Mapping[str, str] | None = None,
+    ) -> Process:
+        assert tuple(argv) == contenders.ARGV
+        return LocalProcess([sys.executable, "-u", "-c", self._program], on_line, on_error_line)
+
+
+HELLO = "import sys,json,time,os\nconfig=sys.stdin.readline()\nprint(json.dumps({'hello':{'pid':os.getpid()}}))\n"
+OBEDIENT = "for line in sys.stdin:\n    if 'stop' in line: break\nprint(json.dumps({'bye':{}}))\n"
+EVENT = "print(json.dumps({'time':1,'process':0,'type':'invoke','f':'acquire'}))\n"
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Callable[[str], Contender]:
+    recorder = Recorder(tmp_path, {})
+
+    def start(program: str) -> Contender:
+        node: Node = LocalNode(program)  # type: ignore[assignment]
+        contender = Contender(node, 0, recorder, tmp_path / "contender.log", lambda: 99)
+        contender.spawn({"lock": "lock"})
+        return contender
+
+    return start
+
+
+def until(contender: Contender, condition: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + 20
+    with contender.changed:
+        while not condition():
+            assert time.monotonic() < end, f"{what} was awaited; failure: {contender.failure}"
+            contender.changed.wait(0.2)
+
+
+def history(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()][1:]
+
+
+def test_an_obedient_contender_has_no_failure(start: Callable[[str], Contender], tmp_path: Path) -> None:
+    """Hello, events, bye, exit 0: nothing to complain of, and no crash in the history."""
+    contender = start(HELLO + EVENT + OBEDIENT)
+    until(contender, lambda: contender.hello, "hello")
+    assert contender.pids() == [contender.hello["pid"]]  # type: ignore[index]
+    contender.command("stop")
+    contender.end(time.monotonic() + 20)
+    assert contender.failure is None
+    assert contender.bye == {}
+    assert [event["f"] for event in history(tmp_path)] == ["acquire"]
+
+
+def test_garbage_is_refused_and_kept_in_the_log(start: Callable[[str], Contender], tmp_path: Path) -> None:
+    """A line that is no event ends the trial with its words, and does not enter the history."""
+    contender = start(HELLO + EVENT + "print('Segmentation fault')\n" + OBEDIENT)
+    until(contender, lambda: contender.failure, "a failure")
+    assert "contender 0 on c0 printed what is no event (not JSON" in str(contender.failure)
+    assert "Segmentation fault" in str(contender.failure)
+    contender.command("stop")
+    contender.end(time.monotonic() + 20)
+    assert b"refused: Segmentation fault" in (tmp_path / "contender.log").read_bytes()
+    assert [event["f"] for event in history(tmp_path)] == ["acquire"]
+
+
+def test_a_forged_process_is_refused(start: Callable[[str], Contender]) -> None:
+    """One contender can't speak for another, nor for the nemesis."""
+    contender = start(HELLO + "print(json.dumps({'time':1,'process':1,'type':'ok','f':'acquire'}))\n" + OBEDIENT)
+    until(contender, lambda: contender.failure, "a failure")
+    assert "process must be 0, not 1" in str(contender.failure)
+
+
+def test_a_contender_that_dies_leaves_a_crash_in_the_history(start: Callable[[str], Contender], tmp_path: Path) -> None:
+    """Its belief ended with its process: the checkers must know, and the failure says the exit code."""
+    contender = start(HELLO + EVENT + "sys.exit(7)")
+    until(contender, lambda: contender.failure, "a failure")
+    assert "ended with exit code 7" in str(contender.failure)
+    assert history(tmp_path)[-1] == {"time": 99, "process": 0, "type": "info", "f": "crash", "exit_code": 7}
+
+
+def test_fatal_is_told_in_its_own_words(start: Callable[[str], Contender]) -> None:
+    """A contender that can't start says why."""
+    contender = start("import sys,json\nprint(json.dumps({'fatal':'no route to the resource'}))\nsys.exit(1)")
+    until(contender, lambda: contender.failure, "a failure")
+    assert "can't start: no route to the resource" in str(contender.failure)
+
+
+def test_a_contender_that_ignores_stop_is_left_behind_with_a_word(start: Callable[[str], Contender]) -> None:
+    """It neither obeys stop nor the end of its stdin: the harness goes on, and says so."""
+    contender = start(HELLO + "import threading; threading.Event().wait()")
+    until(contender, lambda: contender.hello, "hello")
+    contender.command("stop")
+    contender.end(time.monotonic())
+    assert "did not stop when told so" in str(contender.failure)
