@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 Event = dict[str, Any]
+#: What a history is mostly made of.
+FOCUS = ("all", "writes", "renews", "ends", "faults")
 REQUIRABLE = ("lease", "exclusion", "fencing", "fenced", "damage", "linearizable", "progress", "faults")
 
 
@@ -45,6 +47,7 @@ class _World:
     c: Chooser
     unit: int
     sane: bool
+    focus: str
     tokens: str
     with_seq: bool
     time: int = 0
@@ -70,7 +73,9 @@ def history(c: Chooser, *, owners: bool | None = None, tokens: str | None = None
     unit = c.among((10**9, 5 * 10**8, 10**8))
     ttls = [ttl * unit / 10**9 for ttl in (2, 3, 5, 1, 4.5)]
     sane = c.chance(60)
-    world = _World(c, unit, sane, tokens or c.among(("rising", "none", "some", "wild")), c.chance(60))
+    focus = c.among(FOCUS)
+    tokens = tokens or c.among(("rising", "none", "some", "wild"))
+    world = _World(c, unit, sane, focus, tokens, c.chance(60))
     meta: Event = {"type": "meta", "format": 1}
     if c.chance(70):
         meta["ttl"] = c.among(ttls)
@@ -93,10 +98,10 @@ def history(c: Chooser, *, owners: bool | None = None, tokens: str | None = None
 
     processes = list(range(c.between(2, 4)))
     locks = ["lock", "k1", "k2"][: c.among((1, 1, 1, 2, 3))]
-    faulty = c.chance(50)
+    faulty = 30 if focus == "faults" else c.among((0, 15))
     for _ in range(c.between(2, most)):
         world.time += c.among((1, 0, 0, 1, 2, 3)) * unit
-        if faulty and c.chance(15):
+        if faulty and c.chance(faulty):
             _fault(world, processes)
         elif c.chance(2):
             world.add(c.among(("harness", "nemesis", 0)), c.among(("info", "invoke", "ok")), c.among(("end", "note")))
@@ -158,21 +163,33 @@ def _contend(world: _World, process: int, lock: str, ttls: list[float]) -> None:
     pending = [slot for slot in world.open if slot[0] == process]
     if pending and c.chance(75):
         _complete(world, c.among(pending), ttls)
-    elif c.chance(5):
+    elif c.chance(20 if world.focus == "ends" else 5):
         world.add(process, "info", "lost", lock=lock, reason=c.among(("deadline", "expired", "disconnected", None)))
         world.believes[lock, process] = False
     else:
         _invoke(world, process, lock, ttls)
 
 
+WHILE_HOLDING = {
+    "all": ("release", "renew", "write", "write", "release", "renew", "acquire"),
+    "writes": ("write", "write", "write", "write", "write", "release", "acquire"),
+    "renews": ("renew", "renew", "renew", "renew", "release", "release", "acquire"),
+    "ends": ("release", "release", "release", "renew", "renew", "acquire"),
+    "faults": ("release", "renew", "write", "acquire"),
+}
+WHILE_WAITING = {
+    "all": ("acquire", "acquire", "acquire", "acquire", "acquire", "acquire", "write", "renew", "release"),
+    "writes": ("acquire", "write", "write", "write"),
+    "renews": ("acquire", "acquire", "renew", "release"),
+    "ends": ("acquire", "acquire", "release", "renew"),
+    "faults": ("acquire", "acquire", "acquire", "write"),
+}
+
+
 def _invoke(world: _World, process: int, lock: str, ttls: list[float]) -> None:
     c = world.c
     holds = world.believes.get((lock, process), False)
-    f = c.among(
-        ("release", "renew", "write", "write", "release", "renew", "acquire")
-        if holds
-        else ("acquire",) * 6 + ("write", "renew", "release")
-    )
+    f = c.among(WHILE_HOLDING[world.focus] if holds else WHILE_WAITING[world.focus])
     resource = c.among(("fenced", "unfenced")) if f == "write" else None
     slot = (process, lock, f, resource)
     if slot in world.open:
@@ -184,15 +201,13 @@ def _invoke(world: _World, process: int, lock: str, ttls: list[float]) -> None:
         keys["resource"] = resource
         place = (lock, str(resource))
         version = world.version.get(place, 0)
-        if c.chance(85):
-            keys["read"] = version if c.chance(85) else c.between(0, 4)
-        if c.chance(85):
+        if c.chance(90):
+            keys["read"] = version if c.chance(75) else c.between(0, 4)
+        if c.chance(90):
             keys["version"] = keys.get("read", version) + 1 if c.chance(85) else c.between(0, 4)
         if c.chance(75):
-            keys["token"] = world.token.get(lock, 0) if c.chance(85) else c.between(0, 4)
-    if f == "acquire":
-        world.believes[lock, process] = False
-    if f == "release":
+            keys["token"] = world.token.get(lock, 0) if c.chance(75) else c.between(0, 4)
+    if f == "acquire" or (f == "release" and not c.chance(40 if world.focus == "ends" else 10)):
         world.believes[lock, process] = False
     world.open[slot] = world.add(process, "invoke", f, lock=lock, **keys)
 
@@ -202,6 +217,8 @@ def _complete(world: _World, slot: tuple[Any, ...], ttls: list[float]) -> None:
     process, lock, f, resource = slot
     others = any(held for (place, who), held in world.believes.items() if place == lock and who != process)
     type_ = c.among(("ok", "ok", "ok", "ok", "ok", "ok", "fail", "info"))
+    if world.focus == "ends" and f in ("renew", "release") and c.chance(30):
+        type_ = "fail"
     if f == "acquire" and others and world.sane and not c.chance(6):
         return  # the service keeps it waiting
     keys: Event = {}
@@ -246,3 +263,45 @@ def _token(world: _World, lock: str) -> int | None:
 def encode(events: list[Event]) -> bytes:
     """As `history.jsonl`."""
     return b"".join(json.dumps(event).encode() + b"\n" for event in events)
+
+
+def corrupt(c: Chooser, events: list[Event]) -> bytes:
+    """The history with one thing wrong that the contract calls malformed, where it has room for the one that was drawn;
+    else as it was."""
+    at = c.pick(len(events))
+    event, f = events[at], str(events[at].get("f"))
+    lines = [json.dumps(each).encode() for each in events]
+    what = c.among((*_WRONG_LINES, "value", "twice", "lease_from", "fault", "meta", "format", "seq"))
+    if isinstance(what, bytes):
+        lines[at] = what
+    elif what == "value" and f not in ("None", "end", "note"):
+        name = c.among(tuple(_WRONG_VALUES))
+        if name in event and (name != "ttl" or f in ("acquire", "renew")):
+            lines[at] = json.dumps(event | {name: c.among(_WRONG_VALUES[name])}).encode()
+    elif what == "twice" and f in ("acquire", "renew", "release", "write"):
+        lines.insert(at + 1, lines[at])
+    elif what == "lease_from" and f == "acquire" and event["type"] == "ok":
+        lines[at] = json.dumps(event | {"lease_from": event["time"] + 1}).encode()
+    elif what == "fault" and f == "fault":
+        stranger = {"id": "another"} if event["phase"] == "stop" and c.chance(50) else {}
+        lines.insert(at + 1, json.dumps(event | stranger).encode())
+    elif what == "meta":
+        lines.append(b'{"type": "meta"}')
+    elif what == "format":
+        lines[0] = json.dumps({"type": "meta", "format": c.among((2, 0, "1"))}).encode()
+    elif what == "seq" and event.get("seq") is not None:
+        for other in [other for other in events[at + 1 :] if other.get("seq") is not None][:1]:
+            lines[events.index(other)] = json.dumps(other | {"seq": event["seq"]}).encode()
+    return b"".join(line + b"\n" for line in lines)
+
+
+_WRONG_LINES = (b"{", b"[]", b"7", b"null", b"{} {}", b"\xff", b'{"time": NaN}', b'{"time": 1', b"{'time': 1}")
+_WRONG_VALUES: dict[str, tuple[Any, ...]] = {
+    "time": (1.5, None, "1"),
+    "process": (None, 1.5, []),
+    "type": (None, 1, "invoked"),
+    "f": (None, 1, []),
+    "resource": (None, 1, "both"),
+    "token": (1.5, "x", True),
+    "ttl": (-1, "x", []),
+}

@@ -154,7 +154,7 @@ def _blame(history: History, a: Grant, b: Grant, low: Instant, high: Instant) ->
     for fault in history.faults:
         if fault.receipt == "landed" and fault.start.get("kind") == "clock" and fault.hits(a.process):
             stop = history.last if fault.stop is None else fault.stop.time
-            if _touches(fault.start.time, stop, a.ok, high):
+            if fault.start.time < high and stop > a.ok:  # instants that touch don't overlap
                 return "clock"
     if a.late or b.late:
         return "late-grant"
@@ -168,10 +168,6 @@ def _covered(low: Instant, high: Instant, spans: list[tuple[int, Instant]]) -> b
         if start <= reached:
             reached = max(reached, stop)
     return reached >= high
-
-
-def _touches(start: Instant, stop: Instant, low: Instant, high: Instant) -> bool:
-    return start <= high and stop >= low
 
 
 def _unsafe(history: History, found: list[Grant]) -> tuple[Fraction, Fraction]:

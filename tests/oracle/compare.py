@@ -1,0 +1,112 @@
+"""The oracle and the checkers, side by side on one history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from checkers import judge as judge_by_checkers
+from harness.errors import HistoryError
+from harness.history.reader import read as read_by_harness
+from tests.oracle.reading import Malformed, read
+from tests.oracle.verdicts import Finding, Judgement, judge
+
+#: Stats that the contract defines precisely; of `progress` and `faults` it defines none to compare.
+STATS = {
+    "exclusion": ("unsafe_seconds", "unsafe_seconds_awake"),
+    "lease": ("grants", "solid", "late"),
+    "fencing": ("pairs", "unordered_pairs", "without_token", "gaps"),
+    "fenced": ("writes", "stale", "lost", "unknown_outcome"),
+    "damage": ("writes", "stale", "lost", "unknown_outcome"),
+}
+
+
+def ours(data: bytes) -> Judgement | Malformed:
+    """What the oracle says."""
+    try:
+        return judge(read(data))
+    except Malformed as error:
+        return error
+
+
+def theirs(data: bytes, path: Path) -> dict[str, Any] | HistoryError:
+    """What the checkers say, in the contract's JSON form; the history goes through a file at `path`."""
+    path.write_bytes(data)
+    try:
+        return judge_by_checkers(read_by_harness(path, format="fencepost")).to_json()
+    except HistoryError as error:
+        return error
+
+
+def disagreements(data: bytes, path: Path) -> list[str]:
+    """Where the two differ, in words; empty when they agree."""
+    return differences(ours(data), theirs(data, path))
+
+
+def differences(oracle: Judgement | Malformed, checked: dict[str, Any] | HistoryError) -> list[str]:
+    if isinstance(oracle, Malformed) or isinstance(checked, HistoryError):
+        if isinstance(oracle, Malformed) and isinstance(checked, HistoryError):
+            return [] if oracle.line == checked.line else [f"malformed: oracle {oracle}, checkers {checked}"]
+        return [f"oracle {oracle if isinstance(oracle, Malformed) else 'reads it'}, checkers {checked}"]
+    found = []
+
+    def same(what: str, left: Any, right: Any) -> None:
+        if left != right:
+            found.append(f"{what}: oracle {left!r}, checkers {right!r}")
+
+    same("valid", oracle.valid, checked["valid"])
+    same("required", oracle.required, sorted(checked["required"]))
+    same("events", oracle.events, checked["events"])
+    same("grants", oracle.grants, checked["grants"])
+    same("verdicts", sorted(oracle.verdicts), sorted(checked["verdicts"]))
+    without_owners = oracle.verdicts["lease"].stats == {}
+    for name, verdict in oracle.verdicts.items():
+        other = checked["verdicts"][name]
+        same(f"{name}.valid", verdict.valid, other["valid"])
+        if "Traceback" in str(other.get("note")):
+            found.append(f"{name}: {other['note']}")
+        if name == "linearizable":
+            same(f"{name}.count > 0", bool(verdict.findings), other["count"] > 0)
+            continue
+        same(f"{name}.count", len(verdict.findings), other["count"])
+        if without_owners and name in ("exclusion", "lease", "fencing"):
+            continue
+        for key in STATS.get(name, ()):
+            same(f"{name}.stats.{key}", verdict.stats[key], _near(other["stats"][key], verdict.stats[key]))
+        found += [f"{name}: {what}" for what in _unmatched(verdict.findings, other["findings"])]
+    return found
+
+
+def _near(value: Any, exact: Any) -> Any:
+    """The exact value where a float is the one nearest to it."""
+    return exact if isinstance(value, float) and value == float(exact) else value
+
+
+def _unmatched(expected: list[Finding], listed: list[dict[str, Any]]) -> list[str]:
+    """Findings that have no partner, each partner used once. A listed one may name more events than it must."""
+    partner: dict[int, int] = {}
+
+    def match(i: int, tried: set[int]) -> bool:
+        for j, other in enumerate(listed):
+            if j not in tried and _fits(expected[i], other):
+                tried.add(j)
+                if j not in partner or match(partner[j], tried):
+                    partner[j] = i
+                    return True
+        return False
+
+    missing = [finding for i, finding in enumerate(expected) if not match(i, set())]
+    surplus = [other for j, other in enumerate(listed) if j not in partner]
+    return [f"oracle alone has {finding}" for finding in missing] + [
+        f"checkers alone have {other}" for other in surplus
+    ]
+
+
+def _fits(finding: Finding, other: dict[str, Any]) -> bool:
+    return (
+        finding.kind == other["kind"]
+        and finding.lock == other["lock"]
+        and finding.lines <= set(other["events"])
+        and finding.blame == other.get("blame")
+        and (finding.seconds is None or float(finding.seconds) == other.get("seconds"))
+    )

@@ -1,0 +1,66 @@
+"""Feed random histories to the oracle and to the checkers, and count where they agree.
+
+    python -m tests.oracle.longrun --histories 100000 --seed 1
+
+Prints how often each word and each kind of finding occurred (a value that never occurs was never tested), and every
+history on which the two disagree, with its own seed. Exit code 1 when there was one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.oracle.compare import differences, ours, theirs
+from tests.oracle.generate import Chooser, corrupt, encode, history
+from tests.oracle.reading import Malformed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--histories", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=1, help="of the first history; the next has the next number")
+    parser.add_argument("--stop-after", type=int, default=20, help="disagreements to show before giving up")
+    arguments = parser.parse_args()
+
+    words: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
+    disagreed, began, number = 0, time.monotonic(), 0
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "history.jsonl"
+        for number in range(1, arguments.histories + 1):
+            seed = arguments.seed + number - 1
+            choices = Chooser.seeded(seed)
+            events = history(choices)
+            data = corrupt(choices, events) if choices.chance(3) else encode(events)
+            judgement = ours(data)
+            found = differences(judgement, theirs(data, path))
+            if found:
+                disagreed += 1
+                print(f"--- seed {seed}\n{data.decode()}" + "\n".join(found), flush=True)
+                if disagreed >= arguments.stop_after:
+                    break
+            if isinstance(judgement, Malformed):
+                words["malformed"] += 1
+                continue
+            words[f"valid {judgement.valid}"] += 1
+            for name, verdict in judgement.verdicts.items():
+                words[f"{name} {verdict.valid}"] += 1
+                for finding in verdict.findings:
+                    kinds[f"{name} {finding.kind} {finding.blame or ''}".strip()] += 1
+    for title, counts in (("words", words), ("findings", kinds)):
+        print(f"\n{title}")
+        for name, count in sorted(counts.items()):
+            print(f"  {count:8d}  {name}")
+    seconds = time.monotonic() - began
+    last = arguments.seed + number - 1
+    print(f"\n{number} histories (seeds {arguments.seed} to {last}) in {seconds:.0f} s: {disagreed} disagreements")
+    return 1 if disagreed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
