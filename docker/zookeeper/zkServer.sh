@@ -7,7 +7,7 @@ case "$config" in /*) ;; *) config="$ZOO_CONF_DIR/$config" ;; esac
 log="-Dorg.slf4j.simpleLogger.logFile=System.out -Dorg.slf4j.simpleLogger.showDateTime=true
      -Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSS -Dorg.slf4j.simpleLogger.showShortLogName=true"
 # One small server among many on one machine: the first compiler is enough, and starts in half the time.
-small="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss512k -Xshare:auto -XX:SharedArchiveFile=/usr/local/share/zookeeper.jsa"
+small="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss512k -Xshare:auto"
 classpath=/conf:/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar:/usr/share/java/servlet-api.jar
 run() {
     # Unquoted on purpose: each holds several words.

@@ -1,9 +1,9 @@
 """The images that trials run in: which one to use now, and getting those that are missing.
 
 Every image comes in one of three ways. *given*: the user named it (`--image etcd=REFERENCE`, FENCEPOST_IMAGE_ETCD).
-*pulled*: the official image, where a registry answers. *built*: from `docker/<name>/Dockerfile`, on Debian's own image or,
-without any registry, on one bootstrapped from Debian's packages. All three are command-compatible, so that nothing else
-needs to know which it is.
+*pulled*: the official image, where a registry answers. *built*: from `docker/<name>/Dockerfile`, on Debian's own image
+or, without any registry, on one bootstrapped from Debian's packages. All three are command-compatible, so that nothing
+else needs to know which it is.
 """
 
 from __future__ import annotations
