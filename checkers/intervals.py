@@ -4,8 +4,9 @@ The definitions are those of the contract ("Derived intervals"), one array for e
 `ok` (ties by line). Nothing here loops over events: the events of one process and one lock are laid side by side by a
 radix sort, and "the last grant before me" and "the next acquire after me" are running maxima over that.
 
-Row numbers of the history order the events of one process exactly (by time, ties by line), so that whatever the contract
-says of one process ("invoked before ended(g)") compares rows; times meet only across processes, where u counts.
+Row numbers of the history order the events of one process exactly (by time, ties by line), so that whatever the
+contract says of one process ("invoked before ended(g)") compares rows; times meet only across processes, where u
+counts.
 """
 
 from __future__ import annotations
@@ -124,16 +125,19 @@ class Model:
     @cached_property
     def solid(self) -> Bools:
         """Grants whose core [ok, L] was held for certain."""
-        return (self.L != NONE) & (self.L >= self.ok)
+        known: Bools = self.L != NONE
+        return known & (self.ok <= self.L)
 
     @cached_property
     def late(self) -> Bools:
         """Grants that arrived after their own lease."""
-        return (self.L != NONE) & (self.L < self.ok)
+        known: Bools = self.L != NONE
+        return known & (self.ok > self.L)
 
     @cached_property
     def has_token(self) -> Bools:
-        return self.token != NONE
+        known: Bools = self.token != NONE
+        return known
 
     @cached_property
     def by_lock(self) -> list[Ints]:
@@ -144,11 +148,11 @@ class Model:
         return np.split(order, np.flatnonzero(np.diff(self.lock[order])) + 1)
 
     def lock_name(self, grant: int) -> str:
-        return self.history.locks[self.lock[grant]]
+        return self.history.locks[int(self.lock[grant])]
 
     def process_id(self, grant: int) -> int:
         """The id of the contender of a grant."""
-        return self.history.processes[self.process[grant]]
+        return self.history.processes[int(self.process[grant])]
 
     def line(self, row: int) -> int:
         return int(self.history.line[row])
@@ -330,8 +334,8 @@ def build(history: History, *, owners: bool | None = None, certificates: bool = 
 
 
 def _own_events(history: History, ok_row: Ints) -> tuple[_Own, Ints, Ints]:
-    """Which events are whose own, up to the next acquire invoke or crash (a release that returned ok cuts later), and for
-    each grant that next acquire invoke and that crash."""
+    """Which events are whose own, up to the next acquire invoke or crash (a release that returned ok cuts later), and
+    for each grant that next acquire invoke and that crash."""
     n, count = len(history), len(ok_row)
     f, kind = history.f, history.type
     locks = len(history.locks)

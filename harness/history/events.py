@@ -30,10 +30,12 @@ Ints: TypeAlias = npt.NDArray[np.integer[Any]]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
-#: Stands for "absent" in the integer columns. Integers in a history are at most 2**62 either way (146 years of ns), so
-#: that sums of two never overflow and none of them is this.
+#: Stands for "absent" in the integer columns.
 NONE = -(2**63)
+#: Integers in a history are at most so much either way, and times so much (73 years of ns, or a Unix time up to 2043):
+#: twice a time plus an uncertainty still fits into 64 bits.
 LIMIT = 2**62
+TIME_LIMIT = 2**61
 
 #: Process ids that are not contenders, as they stand in `Columns.process`.
 NEMESIS, HARNESS = NONE + 1, NONE + 2
@@ -429,8 +431,10 @@ def _integer(event: Mapping[str, Any], key: str, required: bool = False) -> int 
         return None
     if isinstance(value, bool) or not isinstance(value, int):
         raise Malformed(f"{key} must be an integer, not {_kind(value)}")
-    if not -LIMIT <= value <= LIMIT:
-        raise Malformed(f"{key} is beyond what 63 bits hold: {value if abs(value) < 10**40 else 'a huge number'}")
+    limit = TIME_LIMIT if key in ("time", "lease_from") else LIMIT
+    if not -limit <= value <= limit:
+        shown = value if abs(value) < 10**40 else "a huge number"
+        raise Malformed(f"{key} is too great: {shown} (at most 2**{limit.bit_length() - 1})")
     return value
 
 

@@ -1,0 +1,164 @@
+"""exclusion: did two holders ever *believe* that they held the lock at once?
+
+What the clients thought. A pause can always bring this about; `blame` says what did, the first that fits of service,
+pause, clock, late-grant and client.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from checkers import lease, pairs, words
+from checkers.findings import Finding, Verdict
+from checkers.intervals import Model, nanoseconds
+from harness.history.events import ACQUIRE, CRASH, LOST, Ints
+
+
+def check(model: Model) -> Verdict:
+    """False when the beliefs of two processes in one lock overlap by more than u, else true; unknown without owners."""
+    if not model.owners:
+        return Verdict("unknown", note="a history without owners says nothing of who believed what")
+    until = model.belief_end - model.u
+    # Only a belief longer than u can overlap another by more; those of one process end where its next begins.
+    total = sum(pairs.count(model.ok[group], until[group]) for group in _believed(model))
+    unsafe, awake = unsafe_time(model)
+    stats = {"unsafe_seconds": words.seconds(unsafe), "unsafe_seconds_awake": words.seconds(awake)}
+    if not total:
+        return Verdict(True, stats=stats)
+    # Beliefs that are no longer than u can't be long in the sense of `pairs`, and must not meet as short ones.
+    never = np.where(until > model.ok, until, np.iinfo(np.int64).min)
+    return Verdict(False, words.ordered(words.pick_pairs(model, never, total, _evidence, _overlap)), total, stats)
+
+
+def _believed(model: Model) -> list[Ints]:
+    """The grants of each lock whose belief is longer than u."""
+    long = model.belief_end - model.u > model.ok
+    return [group[long[group]] for group in model.by_lock]
+
+
+def unsafe_time(model: Model) -> tuple[int, int]:
+    """The time in ns with two or more believers in a lock, and the part of it in which the older holder was awake.
+
+    The older holder at an instant is the one with the earliest ok of those who believe. In order of ok, grant i is that
+    from where all earlier beliefs have ended to its own end, so the spans of older holders are a running maximum.
+    """
+    total = awake = 0
+    for group in model.by_lock:
+        start, end = model.ok[group], model.belief_end[group]
+        if len(group) < 2:
+            continue
+        latest = np.maximum.accumulate(end)
+        meets = np.flatnonzero(start[1:] < latest[:-1]) + 1
+        if not len(meets):
+            continue
+        low, high = _depth_two(start, end)
+        total += int((high - low).sum())
+        older = np.concatenate(([start[0]], np.maximum(start[1:], latest[:-1])))
+        awake += _awake(model, group, older, end, low, high)
+    return total, awake
+
+
+def _depth_two(start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """The maximal spans in which at least two of the intervals overlap."""
+    times = np.concatenate((start, end))
+    change = np.repeat(np.array([1, -1]), len(start))
+    order = np.argsort(times, kind="stable")
+    times, depth = times[order], np.cumsum(change[order])
+    inside = depth[:-1] >= 2
+    low, high = times[:-1][inside], times[1:][inside]
+    some = high > low
+    return low[some], high[some]
+
+
+def _awake(model: Model, group: Ints, older: Ints, end: Ints, low: Ints, high: Ints) -> int:
+    """The part of the spans [low, high] in which the grant that is the older one there wasn't frozen."""
+    frozen = {code: model.frozen(process) for code, process in enumerate(model.history.processes)}
+    total = int((high - low).sum())
+    if not any(frozen.values()):
+        return total
+    asleep = 0
+    mine = np.flatnonzero((older < end) & np.isin(model.process[group], [c for c, spans in frozen.items() if spans]))
+    for i in mine.tolist():
+        first, last = int(older[i]), int(end[i])
+        at = int(np.searchsorted(high, first, "right"))
+        while at < len(low) and low[at] < last:
+            a, b = max(first, int(low[at])), min(last, int(high[at]))
+            for start, stop in frozen[int(model.process[group[i]])]:
+                asleep += max(0, min(b, stop) - max(a, start))
+            at += 1
+    return total - asleep
+
+
+def _evidence(model: Model, a: int, b: int) -> list[int]:
+    """Both grants, and what ended the overlap (nothing where it lasted to the end)."""
+    first = a if model.belief_end[a] <= model.belief_end[b] else b
+    return [int(model.ok_row[a]), int(model.ok_row[b]), int(model.belief_end_row[first])]
+
+
+def _overlap(model: Model, a: int, b: int, rows: list[int]) -> Finding:
+    """a was granted before b."""
+    start, low = int(model.ok[a]), int(model.ok[b])
+    first = a if model.belief_end[a] <= model.belief_end[b] else b
+    high = int(model.belief_end[first])
+    blame = _blame(model, a, b, low, high)
+    text = (
+        f"{words.who(model, a)} was granted {words.lock(model, a)}{words.token(model, a)}; "
+        f"{words.after(low, start)} {words.who(model, b)} was granted it too{words.token(model, b)}, and both believed "
+        f"that they held it for {words.span(high - low)}, until {_how(model, first)}. {_because(model, a, b, blame)}"
+    )
+    events, time = words.lines(model, rows)
+    return Finding("overlap", model.lock_name(a), events, text, time, words.seconds(high - low), blame)
+
+
+def _how(model: Model, g: int) -> str:
+    """How a belief ended."""
+    row = int(model.belief_end_row[g])
+    if row >= len(model.history):
+        return "the end of the history"
+    f, name = int(model.history.f[row]), words.who(model, g)
+    if f == LOST:
+        return f"{name} noticed that it had lost it"
+    if f == CRASH:
+        return f"{name} crashed"
+    return f"{name} asked for it anew" if f == ACQUIRE else f"{name} released it"
+
+
+def _blame(model: Model, a: int, b: int, low: int, high: int) -> str:
+    if model.precedes(a, b) and model.precedes(b, a):
+        return "service"
+    ttl = float(model.ttl[a])
+    if _asleep(model.frozen(model.process_id(a)), 0 if np.isnan(ttl) else nanoseconds(ttl), low, high):
+        return "pause"
+    for fault in model.clock_faults(model.process_id(a)):
+        # Touching isn't lying between: closed intervals that share an instant don't overlap.
+        if fault.start < high and (model.end if fault.stop is None else fault.stop) > int(model.ok[a]):
+            return "clock"
+    if model.late[a] or model.late[b]:
+        return "late-grant"
+    return "client"
+
+
+def _asleep(frozen: list[tuple[int, int]], after: int, low: int, high: int) -> bool:
+    """Whether every part of [low, high] lies in a frozen interval or within `after` ns of its end."""
+    for start, stop in frozen:
+        if start > low:
+            return False
+        low = max(low, stop + after)
+        if low >= high:
+            return True
+    return False
+
+
+def _because(model: Model, a: int, b: int, blame: str) -> str:
+    name = words.who(model, a)
+    if blame == "service":
+        why = "double-granted" if lease.is_double(model, a, b) else "granted inside the time promised to the other"
+        return f"The service is to blame: the lock was {why}."
+    if blame == "pause":
+        return f"{name} was frozen, and had not noticed that its time was over."
+    if blame == "clock":
+        return f"The clock of {name} had been moved."
+    if blame == "late-grant":
+        late = a if model.late[a] else b
+        return f"The grant of {words.who(model, late)} had run out before it arrived."
+    return f"{name} went on past its own deadline."

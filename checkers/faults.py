@@ -1,0 +1,51 @@
+"""faults: did every fault really happen, and was every one undone?
+
+Skipped faults are listed in the stats and not counted. False when any other was not `undone` by the end; else unknown
+when one has no `landed` receipt; else true.
+"""
+
+from __future__ import annotations
+
+from checkers import words
+from checkers.findings import Finding, Verdict
+from checkers.intervals import Model
+from harness.history.events import Fault
+
+
+def check(model: Model) -> Verdict:
+    """The verdict on the receipts; true where there were no faults."""
+    faults = model.history.faults
+    counted = [fault for fault in faults if not fault.skipped]
+    left = [_not_undone(fault) for fault in counted if not fault.undone]
+    unproven = [_not_landed(fault) for fault in counted if not fault.landed]
+    found = left + unproven
+    stats = {
+        "faults": len(counted),
+        "landed": sum(fault.landed for fault in counted),
+        "undone": sum(fault.undone for fault in counted),
+        "skipped": [fault.id for fault in faults if fault.skipped],
+    }
+    return Verdict(False if left else "unknown" if unproven else True, words.ordered(found), len(found), stats)
+
+
+def _name(fault: Fault) -> str:
+    on = ", ".join([*fault.targets, *(f"contender {process}" for process in fault.processes)])
+    return f"fault {fault.id!r} ({fault.kind or 'of unknown kind'}{' on ' + on if on else ''})"
+
+
+def _not_undone(fault: Fault) -> Finding:
+    if fault.stop is None or fault.stop_line is None:
+        text = f"{_name(fault)} was never stopped"
+        return Finding("not-undone", None, (fault.start_line,), text, fault.start)
+    text = f"{_name(fault)} was stopped {words.after(fault.stop, fault.start)}, without proof that it was undone"
+    return Finding("not-undone", None, (fault.start_line, fault.stop_line), text, fault.stop)
+
+
+def _not_landed(fault: Fault) -> Finding:
+    return Finding(
+        "not-landed",
+        None,
+        (fault.start_line,),
+        f"{_name(fault)} started without proof that it took effect",
+        fault.start,
+    )

@@ -1,0 +1,160 @@
+"""lease: did the service grant the lock to B inside the time that it had promised A?
+
+What the service did, judged without trusting any client's clock. Two grants that *precede each other* were both held at
+once whatever the account; a single grant can be taken away early, or be taken back after the service had said that it
+was gone. Unknown with no grant, or when fewer than half of the grants are solid.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from checkers import pairs, words
+from checkers.findings import LISTED, Finding, Verdict
+from checkers.intervals import INF, Model
+from harness.history.events import LOST, NONE, RELEASE, Ints
+
+
+def check(model: Model) -> Verdict:
+    """False with any finding, unknown where too little is known of the grants, else true."""
+    return model.once("lease", lambda: _check(model))
+
+
+def early_expiries(model: Model) -> Ints:
+    """The grants that the service ended inside their promise, with no own release before that."""
+    n = len(model.history)
+    ended = model.ended_row < n
+    early = ended & (model.promise_then != NONE) & (model.ended < model.promise_then)
+    return np.flatnonzero(early & (model.standing_release_row > model.ended_row))
+
+
+def revivals(model: Model) -> Ints:
+    """The grants of which an own renew or release succeeded after the service had said that they were gone."""
+    return np.flatnonzero(model.revived_row < len(model.history))
+
+
+def count_pairs(model: Model) -> int:
+    """How many pairs of grants precede each other. Those of one process never do: a hold ends by the next acquire."""
+    return sum(pairs.count(model.ok[group], model.E[group] - model.u) for group in model.by_lock)
+
+
+def count_single(model: Model) -> int:
+    """How many findings there are about one grant: `early-expiry` and `revived`."""
+    return len(early_expiries(model)) + len(revivals(model))
+
+
+def single_findings(model: Model) -> list[Finding]:
+    """The `early-expiry` and `revived` findings, as many of each as are listed."""
+    found = [_early_expiry(model, g) for g in _first_by(early_expiries(model), model.ended_row)]
+    return found + [_revived(model, g) for g in _first_by(revivals(model), model.revived_row)]
+
+
+def _check(model: Model) -> Verdict:
+    solid = int(model.solid.sum())
+    stats = {"grants": len(model), "solid": solid, "late": int(model.late.sum())}
+    if not model.owners:
+        return Verdict("unknown", stats=stats, note="a history without owners says nothing of who held the lock")
+    double = count_pairs(model)
+    total = double + count_single(model)
+    found = single_findings(model)
+    found += words.pick_pairs(model, model.E - model.u, double, _evidence, _pair)
+    if total:
+        return Verdict(False, words.ordered(found), total, stats)
+    if not len(model):
+        return Verdict("unknown", stats=stats, note="no grant")
+    if 2 * solid < len(model):
+        return Verdict("unknown", stats=stats, note=f"only {solid} of {len(model)} grants were held for certain")
+    return Verdict(True, stats=stats)
+
+
+def _first_by(grants: Ints, row: Ints) -> list[int]:
+    """The first `LISTED` of some grants in order of a row."""
+    return [int(g) for g in grants[np.argsort(row[grants], kind="stable")][:LISTED]]
+
+
+def _evidence(model: Model, a: int, b: int) -> list[int]:
+    """The rows that prove a pair: both grants, and what shows that the earlier one was still held."""
+    rows = [int(model.ok_row[a]), int(model.ok_row[b])]
+    for this, other in ((a, b), (b, a)):
+        if model.E_proven[this] > model.ok[other] + model.u and model.proven_row[this] >= 0:
+            rows.append(int(model.proven_row[this]))
+        elif model.promise_row[this] >= 0 and model.E[this] > max(model.invoke[this], model.proven[this]):
+            rows.append(int(model.promise_row[this]))
+    return rows
+
+
+def is_double(model: Model, a: int, b: int) -> bool:
+    """Whether a and b precede each other with all promises left out."""
+    return bool(model.E_proven[a] > model.ok[b] + model.u and model.E_proven[b] > model.ok[a] + model.u)
+
+
+def _pair(model: Model, a: int, b: int, rows: list[int]) -> Finding:
+    """a was granted before b."""
+    start = int(model.ok[a])
+    kind = "double-grant" if is_double(model, a, b) else "early-grant"
+    text = (
+        f"{words.who(model, a)} was granted {words.lock(model, a)}{words.token(model, a)}; "
+        f"{words.after(int(model.ok[b]), start)} {words.who(model, b)} was granted it too{words.token(model, b)}, "
+        f"{_why(model, a, b, start)}"
+    )
+    events, time = words.lines(model, rows)
+    shared = min(int(model.E[a]), int(model.E[b])) - int(model.ok[b])
+    return Finding(
+        kind, model.lock_name(a), events, text, time, words.seconds(shared) if 0 < shared < INF // 2 else None
+    )
+
+
+def _why(model: Model, a: int, b: int, start: int) -> str:
+    """What shows that a still held it when b was granted it."""
+    if model.E_proven[a] > model.ok[b] + model.u:
+        if model.proven_row[a] >= 0 and model.proven[a] > model.invoke[a]:
+            row = int(model.proven_row[a])
+            what = "release" if model.history.f[row] == RELEASE else "renew"
+            return (
+                f"while {words.who(model, a)} held it for certain: its {what} sent "
+                f"{words.after(int(model.history.time[row]), start)} succeeded (line {model.line(row)})"
+            )
+        return f"though {words.who(model, a)} had only asked for it after that"
+    if model.promise[a] == INF:
+        return f"and {words.who(model, a)} hadn't given it back: this lock doesn't expire"
+    row = int(model.promise_row[a])
+    source = "its acquire" if row < 0 else f"its renew of line {model.line(row)}"
+    return (
+        f"inside the time promised to {words.who(model, a)}: by {source} its lease could not end before "
+        f"{words.after(int(model.L[a]), start)}"
+    )
+
+
+def _early_expiry(model: Model, g: int) -> Finding:
+    start, row = int(model.ok[g]), int(model.ended_row[g])
+    promise = int(model.promise_then[g])
+    left = (
+        "and this lock doesn't expire" if promise == INF else f"{words.span(promise - int(model.ended[g]))} too early"
+    )
+    text = (
+        f"{words.who(model, g)} was granted {words.lock(model, g)}{words.token(model, g)}; "
+        f"{words.after(int(model.ended[g]), start)} {_said(model, row)}, {left}, and it had not released it"
+    )
+    events, time = words.lines(model, (model.ok_row[g], row))
+    missing = None if promise == INF else words.seconds(promise - int(model.ended[g]))
+    return Finding("early-expiry", model.lock_name(g), events, text, time, missing)
+
+
+def _said(model: Model, row: int) -> str:
+    """How the service said that a grant had ended."""
+    if model.history.f[row] == LOST:
+        return "the service said that its lease had expired"
+    what = "release" if model.history.f[row] == RELEASE else "renew"
+    return f"its {what} was refused: the service said that it doesn't hold it"
+
+
+def _revived(model: Model, g: int) -> Finding:
+    start, ended, row = int(model.ok[g]), int(model.ended_row[g]), int(model.revived_row[g])
+    what = "release" if model.history.f[row] == RELEASE else "renew"
+    text = (
+        f"{words.who(model, g)} was granted {words.lock(model, g)}{words.token(model, g)}; "
+        f"{words.after(int(model.ended[g]), start)} {_said(model, ended)}; yet its {what} sent "
+        f"{words.after(int(model.history.time[row]), start)} succeeded: the service took back what it had said"
+    )
+    events, time = words.lines(model, (model.ok_row[g], ended, row, model.history.mate[row]))
+    return Finding("revived", model.lock_name(g), events, text, time)

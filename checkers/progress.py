@@ -1,0 +1,214 @@
+"""progress: did somebody get the lock, when it was free, wanted, and no fault was active?
+
+Each lock by itself. A *stretch* is a span of time in which somebody wants the lock, nobody believes to hold it, no
+grant is inside a promise that hasn't been given back, and no fault is active; a grant or a fault ends it even when it
+lasts no time. False when a stretch is longer than `progress_bound`; else unknown when there is no bound or nobody
+ever tried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from checkers import words
+from checkers.findings import Finding, Verdict
+from checkers.intervals import Model, nanoseconds
+from harness.history.events import ACQUIRE, INVOKE, NONE, OK, Ints, crash_epochs, group_order
+
+
+@dataclass(frozen=True, eq=False)
+class _Attempts:
+    """Acquires of all locks, each wanting its lock over [start, end]."""
+
+    row: Ints
+    lock: Ints
+    start: Ints
+    end: Ints
+
+
+def check(model: Model) -> Verdict:
+    """The verdict on the longest stretch of each lock."""
+    history, bound = model.history, model.history.meta.progress_bound
+    limit = None if bound is None else nanoseconds(bound)
+    attempts = _attempts(model)
+    faults = _fault_spans(model)
+    found: list[Finding] = []
+    longest = 0
+    for lock, wanting in _by_lock(attempts.lock, len(history.locks)):
+        low, high = _stretches(model, lock, attempts.start[wanting], attempts.end[wanting], faults)
+        length = high - low
+        longest = max(longest, int(length.max(initial=0)))
+        if limit is not None:
+            stuck = np.flatnonzero(length > limit)
+            for i in stuck.tolist():
+                found.append(_stuck(model, attempts, wanting, lock, int(low[i]), int(high[i])))
+    stats = {
+        "first_grant_after": _first_grant_after(model),
+        "handover_seconds": _handovers(model),
+        "availability": _availability(model, attempts),
+        "longest_gap": words.seconds(longest),
+    }
+    if found:
+        return Verdict(False, words.ordered(found), len(found), stats)
+    if limit is None:
+        return Verdict("unknown", stats=stats, note="no progress_bound")
+    if not len(attempts.row):
+        return Verdict("unknown", stats=stats, note="nobody ever tried to get a lock")
+    return Verdict(True, stats=stats)
+
+
+def _by_lock(lock: Ints, locks: int) -> list[tuple[int, Ints]]:
+    if not len(lock):
+        return []
+    order = group_order(lock.astype(np.int64), locks)
+    parts = np.split(order, np.flatnonzero(np.diff(lock[order])) + 1)
+    return [(int(lock[part[0]]), part) for part in parts]
+
+
+def _attempts(model: Model) -> _Attempts:
+    """Who wants what when: from an acquire's invoke to its completion, or the crash, or the end; and after one that
+    didn't return ok on to that process's next acquire invoke on the lock, if that comes within a tenth of the bound."""
+    history = model.history
+    n = len(history)
+    row = np.flatnonzero((history.f == ACQUIRE) & (history.type == INVOKE))
+    done = history.mate[row].astype(np.int64)
+    lock, process = history.lock[row], history.process[row].astype(np.int64)
+    time = np.append(history.time, model.end)  # row n: the end
+    closed = np.where(done >= 0, done, n)
+    epochs = crash_epochs(history)
+    if epochs is not None:
+        crashes, epoch = epochs
+        at = epoch[row]
+        crash = np.full(len(row), n, dtype=np.int64)
+        known = at < len(crashes)
+        crash[known] = crashes[at[known]] - process[known] * n
+        closed = np.where(done >= 0, done, np.minimum(crash, n))
+    end = time[closed]
+    succeeded = (done >= 0) & (history.type[done] == OK) if n else done >= 0
+    if history.meta.progress_bound is not None and len(row):
+        bound = nanoseconds(history.meta.progress_bound)
+        order = group_order(process * len(history.locks) + lock, max(1, len(history.processes)) * len(history.locks))
+        here, following = order[:-1], order[1:]
+        same = (process[here] == process[following]) & (lock[here] == lock[following]) & ~succeeded[here]
+        here, following = here[same], following[same]
+        gap = time[row[following]] - end[here]
+        polling = gap <= bound // 10
+        end[here[polling]] = time[row[following[polling]]]
+    return _Attempts(row, lock, time[row], end)
+
+
+def _fault_spans(model: Model) -> tuple[Ints, Ints]:
+    """The spans of the faults that aren't skipped: to the stop, or to the end when that is missing or not `undone`."""
+    spans = [
+        (fault.start, fault.stop if fault.stop is not None and fault.undone else model.end)
+        for fault in model.history.faults
+        if not fault.skipped
+    ]
+    array = np.array(spans, dtype=np.int64).reshape(-1, 2)
+    return array[:, 0], array[:, 1]
+
+
+def _stretches(model: Model, lock: int, start: Ints, end: Ints, faults: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """The stretches of one lock, in order."""
+    grants = np.flatnonzero(model.lock == lock) if len(model.history.locks) > 1 else np.arange(len(model))
+    ok = model.ok[grants]
+    times = np.append(model.history.time, np.iinfo(np.int64).max)
+    given = np.minimum(times[model.given_row[grants]], model.ended[grants])
+    promised = np.maximum(ok, np.minimum(np.minimum(model.promise[grants], given), model.end))
+    # `promise` is NONE, before everything, where there is none.
+    held = np.maximum(model.belief_end[grants], promised)
+    low = np.concatenate((ok, faults[0]))
+    high = np.concatenate((held, faults[1]))
+    times = np.concatenate((start, end, low, high))
+    wanted = np.repeat(np.array([1, -1, 0, 0], dtype=np.int32), [len(start), len(start), len(low), len(low)])
+    blocked = np.repeat(np.array([0, 0, 1, -1], dtype=np.int32), [len(start), len(start), len(low), len(low)])
+    breaks = np.repeat(np.array([False, False, True, False]), [len(start), len(start), len(low), len(low)])
+    order = np.argsort(times, kind="stable")
+    times = times[order]
+    wanted, blocked = np.cumsum(wanted[order]), np.cumsum(blocked[order])
+    last = np.append(np.flatnonzero(times[1:] != times[:-1]), len(times) - 1)
+    broken = np.zeros(len(last), dtype=bool)
+    broken[np.searchsorted(last, np.flatnonzero(breaks[order]))] = True
+    times = times[last]
+    free = (wanted[last] > 0) & (blocked[last] == 0)  # over [times[k], times[k + 1]]
+    free[-1] = False
+    opens = free.copy()
+    opens[1:] &= ~free[:-1] | broken[1:]
+    closes = free.copy()
+    closes[:-1] &= ~free[1:] | broken[1:]
+    return times[opens], times[np.flatnonzero(closes) + 1]
+
+
+def _stuck(model: Model, attempts: _Attempts, wanting: Ints, lock: int, low: int, high: int) -> Finding:
+    """Names the one who had waited longest, and what ended the stretch."""
+    history = model.history
+    inside = wanting[(attempts.start[wanting] < high) & (attempts.end[wanting] > low)]
+    first = int(attempts.row[inside[np.argmin(attempts.row[inside])]])
+    rows = [first]
+    at = int(np.searchsorted(history.time, high, "left"))
+    # What happened at that instant: a grant of this lock before anything else.
+    grants = np.flatnonzero((model.ok == high) & (model.lock == lock))
+    ended_by = "the history ended"
+    if len(grants):
+        rows.append(int(model.ok_row[grants[0]]))
+        ended_by = f"{words.who(model, int(grants[0]))} was granted it"
+    elif at < len(history) and history.time[at] == high:
+        rows.append(at)
+        if high < model.end:
+            ended_by = "a fault began" if any(f.start == high for f in history.faults) else "nobody wanted it any more"
+    wait = words.after(low, int(history.time[first]))
+    others = len(np.unique(history.process[attempts.row[inside]])) - 1
+    also = f" (and {others} more)" if others else ""
+    text = (
+        f"contender {history.process_name(first)}{also} asked for lock {history.locks[lock]!r}; from {wait} on nobody "
+        f"held it and no fault was active, and yet nobody got it for {words.span(high - low)}, until {ended_by}"
+    )
+    events, time = words.lines(model, rows)
+    return Finding("stuck", history.locks[lock], events, text, time, words.seconds(high - low))
+
+
+def _first_grant_after(model: Model) -> dict[str, float | None]:
+    """For each undone fault the seconds from its stop to the next grant of any lock, None where none came."""
+    out: dict[str, float | None] = {}
+    for fault in model.history.faults:
+        if fault.skipped or fault.stop is None or not fault.undone:
+            continue
+        at = int(np.searchsorted(model.ok, fault.stop, "left"))
+        out[str(fault.id)] = words.seconds(int(model.ok[at]) - fault.stop) if at < len(model) else None
+    return out
+
+
+def _handovers(model: Model) -> dict[str, Any]:
+    """From the end of a belief to the next grant of that lock, of all locks together; beliefs that lasted to the end of
+    the history have no hand-over."""
+    parts = [np.empty(0, dtype=np.int64)]
+    for group in model.by_lock:
+        over = group[model.belief_end_row[group] < len(model.history)]
+        ends, ok = model.belief_end[over], model.ok[group]
+        at = np.searchsorted(ok, ends, "left")
+        come = at < len(ok)
+        parts.append(ok[at[come]] - ends[come])
+    spans = np.concatenate(parts) / 1e9
+    if not len(spans):
+        return {"count": 0}
+    low, middle, high, top = np.percentile(spans, [0, 50, 99, 100]).tolist()
+    return {"count": len(spans), "min": low, "median": middle, "p99": high, "max": top, "mean": float(spans.mean())}
+
+
+def _availability(model: Model, attempts: _Attempts) -> float | None:
+    """The share of the time from a lock's first acquire invoke to the end in which somebody believes; of all locks."""
+    believed = total = 0
+    locks = len(model.history.locks)
+    if not len(attempts.row):
+        return None
+    first = np.full(locks, NONE, dtype=np.int64)
+    first[attempts.lock[::-1]] = attempts.start[::-1]
+    total = sum(model.end - start for start in first.tolist() if start != NONE)
+    for group in model.by_lock:
+        start, end = model.ok[group], np.maximum.accumulate(model.belief_end[group])
+        since = np.concatenate(([start[0]], np.maximum(start[1:], end[:-1])))
+        believed += int(np.maximum(end - since, 0).sum())
+    return believed / total if total else None

@@ -1,0 +1,106 @@
+"""The words of findings: names of contenders, tokens and spans of time, said the same way everywhere."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+
+from checkers import pairs
+from checkers.findings import LISTED, Finding
+from checkers.intervals import SECOND, Model
+from harness.history.events import NONE, Ints
+
+#: So many pairs are looked at before the first `LISTED` by the time of their last event are picked.
+_LOOKED_AT = 20 * LISTED
+
+
+def seconds(ns: int) -> float:
+    """ns as seconds, exact enough to be printed."""
+    return ns / SECOND
+
+
+def span(ns: int) -> str:
+    """A length of time as people write it: `2.500 s`, `1.2 ms`, `40 ns`."""
+    if ns == 0:
+        return "0 s"
+    if abs(ns) >= SECOND // 10:
+        return f"{ns / SECOND:.3f} s"
+    if abs(ns) >= 10_000:
+        return f"{ns / 1_000_000:.3f} ms"
+    return f"{ns} ns"
+
+
+def after(ns: int, since: int) -> str:
+    """A time relative to the first event of a finding: `2.500 s later`, `at the same instant`."""
+    delta = ns - since
+    if delta == 0:
+        return "at the same instant"
+    return f"{span(delta)} later" if delta > 0 else f"{span(-delta)} before that"
+
+
+def who(model: Model, grant: int) -> str:
+    return f"contender {model.process_id(grant)}"
+
+
+def token(model: Model, grant: int) -> str:
+    """` (token 7)`, or nothing where there is none."""
+    value = int(model.token[grant])
+    return "" if value == NONE else f" (token {value})"
+
+
+def lock(model: Model, grant: int) -> str:
+    return f"lock {model.lock_name(grant)!r}"
+
+
+def lines(model: Model, rows: Iterable[int]) -> tuple[tuple[int, ...], int]:
+    """The line numbers of rows in order of time, each once, and the time of the last. Rows past the end are dropped."""
+    count = len(model.history)
+    kept = sorted({int(row) for row in rows if 0 <= row < count})
+    return tuple(model.line(row) for row in kept), int(model.history.time[kept[-1]]) if kept else 0
+
+
+def ordered(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings by the time of their last event (ties by their lines), cut to those that are listed."""
+    return sorted(findings, key=lambda finding: (finding.time, finding.events, finding.kind))[:LISTED]
+
+
+def all_pairs(model: Model, until: Ints) -> Iterator[tuple[int, int]]:
+    """The pairs (a, b) of `pairs.listed` with s = ok and t = `until`, of all locks together, by ascending b."""
+
+    def of(group: Ints) -> Iterator[tuple[int, int]]:
+        for i, j in pairs.listed(model.ok[group], until[group]):
+            yield int(group[j]), int(group[i])
+
+    for b, a in heapq.merge(*(of(group) for group in model.by_lock)):
+        yield a, b
+
+
+def pick_pairs(
+    model: Model,
+    until: Ints,
+    count: int,
+    evidence: Callable[[Model, int, int], list[int]],
+    tell: Callable[[Model, int, int, list[int]], Finding],
+) -> list[Finding]:
+    """The first `LISTED` of `count` pair findings by the time of their last event, without making them all.
+
+    A pair's last event is never before b's ok, and pairs come by ascending b: once enough of those seen end before
+    the ok of the pair at hand, no later one can come before them. Where proofs lie so far behind that this doesn't
+    happen within `_LOOKED_AT` pairs, the two grants are listed as the only events.
+    """
+    if not count:
+        return []
+    ok_row, rows_of = model.ok_row, {}
+    last_row: list[tuple[int, int, int]] = []
+    horizon = len(model.history)
+    for a, b in all_pairs(model, until):
+        if len(last_row) == _LOOKED_AT:
+            horizon = int(ok_row[b])
+            break
+        rows = evidence(model, a, b)
+        rows_of[a, b] = rows
+        last_row.append((max(row for row in rows if row < len(model.history)), a, b))
+    settled = sorted(entry for entry in last_row if entry[0] < horizon)
+    if count <= _LOOKED_AT or len(settled) >= LISTED:
+        return [tell(model, a, b, rows_of[a, b]) for _, a, b in settled[:LISTED]]
+    return [tell(model, a, b, [int(ok_row[a]), int(ok_row[b])]) for _, a, b in last_row[:LISTED]]

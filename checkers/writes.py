@@ -1,0 +1,215 @@
+"""The accepted writes of a resource: stale ones, and updates that were lost. `fenced` and `damage` both judge by this.
+
+Each lock by itself, in the resource's own order (`seq`); where some accepted write lacks its `seq`, the order in time
+serves if it is certain, and else that lock says nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from checkers import words
+from checkers.findings import LISTED, Finding, Verdict
+from checkers.intervals import Model
+from harness.history.events import INFO, INVOKE, NONE, OK, RESOURCES, WRITE, History, Ints, group_order
+
+
+@dataclass(frozen=True, eq=False)
+class _Writes:
+    """Some writes of one resource: rows of their invokes and completions (-1 without one), and their keys."""
+
+    invoke: Ints
+    done: Ints
+    token: Ints
+    read: Ints
+    version: Ints
+    seq: Ints
+    lock: Ints
+    process: Ints
+
+    def take(self, chosen: Ints) -> _Writes:
+        return _Writes(*(getattr(self, name)[chosen] for name in self.__dataclass_fields__))
+
+    def __len__(self) -> int:
+        return len(self.invoke)
+
+
+def judge(model: Model, resource: int) -> Verdict:
+    """The verdict on one resource: false with any finding; unknown without accepted writes, or where their order isn't
+    known; else true."""
+    history = model.history
+    accepted, maybe = _gather(history, resource)
+    found: list[Finding] = []
+    stale = lost = 0
+    untold: list[str] = []
+    for group in _by_lock(accepted, len(history.locks)):
+        name = history.locks[int(accepted.lock[group[0]])]
+        order = _order(model, accepted, group)
+        if order is None:
+            untold.append(name)
+            continue
+        writes = accepted.take(order)
+        old = _stale(writes)
+        gone = _lost(model, writes, maybe.take(np.flatnonzero(maybe.lock == writes.lock[0])))
+        stale, lost = stale + len(old), lost + len(gone)
+        found += [_stale_finding(model, writes, i, j, resource) for i, j in _first(model, writes, old)]
+        found += [_lost_finding(model, writes, i, j, resource) for i, j in _first(model, writes, gone)]
+    stats = {"writes": len(accepted), "stale": stale, "lost": lost, "unknown_outcome": len(maybe)}
+    if found:
+        return Verdict(False, words.ordered(found), stale + lost, stats)
+    if not len(accepted):
+        return Verdict("unknown", stats=stats, note=f"the {RESOURCES[resource]} resource accepted no write")
+    if untold:
+        locks = ", ".join(repr(name) for name in untold)
+        return Verdict(
+            "unknown", stats=stats, note=f"in what order the writes under {locks} were accepted is not known"
+        )
+    return Verdict(True, stats=stats)
+
+
+def _gather(history: History, resource: int) -> tuple[_Writes, _Writes]:
+    """The accepted writes of a resource, and those of unknown outcome. Keys of the completion win."""
+    invoke = np.flatnonzero((history.f == WRITE) & (history.type == INVOKE) & (history.resource == resource))
+    done = history.mate[invoke].astype(np.int64)
+    outcome = np.where(done >= 0, history.type[done] if len(history) else 0, INFO)
+
+    def key(column: Ints) -> Ints:
+        answered = np.where(done >= 0, column[done] if len(history) else NONE, NONE)
+        return np.where(answered != NONE, answered, column[invoke])
+
+    seq = np.where(done >= 0, history.seq[done] if len(history) else NONE, NONE)
+    writes = _Writes(
+        invoke, done, key(history.token), key(history.read), key(history.version), seq,
+        history.lock[invoke], history.process[invoke],
+    )  # fmt: skip
+    return writes.take(np.flatnonzero(outcome == OK)), writes.take(np.flatnonzero(outcome == INFO))
+
+
+def _by_lock(writes: _Writes, locks: int) -> list[Ints]:
+    if not len(writes):
+        return []
+    if locks == 1:
+        return [np.arange(len(writes))]
+    order = group_order(writes.lock.astype(np.int64), locks)
+    return np.split(order, np.flatnonzero(np.diff(writes.lock[order])) + 1)
+
+
+def _order(model: Model, writes: _Writes, group: Ints) -> Ints | None:
+    """The order in which a lock's writes were accepted, None where it isn't known."""
+    seq = writes.seq[group]
+    if bool((seq != NONE).all()):
+        return group[np.lexsort((writes.done[group], seq))]
+    order = group[np.argsort(writes.done[group])]
+    done, invoke = writes.done[order][:-1], writes.invoke[order][1:]
+    process = writes.process[order]
+    time = model.history.time
+    # Each before the next makes each before all that follow: an invoke never comes after its own ok.
+    certain = np.where(process[1:] == process[:-1], done < invoke, time[done] + model.u < time[invoke])
+    return order if bool(certain.all()) else None
+
+
+def _stale(writes: _Writes) -> list[tuple[int, int]]:
+    """The stale writes, each with the one before it that has the greatest token (the earliest of them)."""
+    token = writes.token
+    if not len(token):
+        return []
+    highest = np.maximum.accumulate(token)
+    stale = np.flatnonzero((token[1:] != NONE) & (token[1:] < highest[:-1])) + 1
+    rises = np.flatnonzero(np.concatenate(([True], highest[1:] > highest[:-1])))
+    before = rises[np.searchsorted(rises, stale, "left") - 1]
+    return list(zip(before.tolist(), stale.tolist(), strict=True))
+
+
+def _lost(model: Model, writes: _Writes, maybe: _Writes) -> list[tuple[int, int]]:
+    """The writes that were not made on the version before them, each with the write before it."""
+    read, made = writes.read[1:], writes.version[:-1]
+    suspects = np.flatnonzero((read != NONE) & (made != NONE) & (read != made))
+    if not len(maybe) or not len(suspects):
+        return [(i, i + 1) for i in suspects.tolist()]
+    explain = _Explainer(model, maybe)
+    return [(i, i + 1) for i in suspects.tolist() if not explain(writes, i + 1, int(made[i]), int(read[i]))]
+
+
+class _Explainer:
+    """Whether writes of unknown outcome can lead from one version to another.
+
+    Each goes from what it read to what it would have made, and counts for a write w unless it was invoked after w
+    returned. One that gives no read or no version explains anything.
+    """
+
+    def __init__(self, model: Model, maybe: _Writes) -> None:
+        self.model = model
+        self.edges: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
+        times = model.history.time[maybe.invoke]
+        wild = (maybe.read == NONE) | (maybe.version == NONE)
+        for i in np.flatnonzero(~wild).tolist():
+            edge = (int(times[i]), int(maybe.invoke[i]), int(maybe.process[i]), int(maybe.version[i]))
+            self.edges[int(maybe.read[i])].append(edge)
+        # Of the wild ones only the earliest matters: of one's own by row, of the others' by time. The two earliest of
+        # different processes give the others' for any process.
+        self.wild_row: dict[int, int] = {}
+        self.wild_times: list[tuple[int, int]] = []
+        for i in np.flatnonzero(wild)[np.argsort(maybe.invoke[wild])].tolist():
+            process = int(maybe.process[i])
+            if process not in self.wild_row:
+                self.wild_row[process] = int(maybe.invoke[i])
+                if len(self.wild_times) < 2:
+                    self.wild_times.append((int(times[i]), process))
+
+    def __call__(self, writes: _Writes, at: int, made: int, read: int) -> bool:
+        row, process = int(writes.done[at]), int(writes.process[at])
+        limit = int(self.model.history.time[row]) + self.model.u
+        own = self.wild_row.get(process)
+        if own is not None and own < row:
+            return True
+        if any(of != process and time <= limit for time, of in self.wild_times):
+            return True
+        seen, reached = {made}, [made]
+        while reached:
+            for time, invoke, of, version in self.edges.get(reached.pop(), ()):
+                if (invoke > row if of == process else time > limit) or version in seen:
+                    continue
+                if version == read:
+                    return True
+                seen.add(version)
+                reached.append(version)
+        return False
+
+
+def _first(model: Model, writes: _Writes, found: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The first that will be listed, by the time of the later event."""
+    if len(found) <= LISTED:
+        return found
+    last = np.array([max(int(writes.done[i]), int(writes.done[j])) for i, j in found])
+    return [found[k] for k in np.argsort(last, kind="stable")[:LISTED].tolist()]
+
+
+def _writer(model: Model, writes: _Writes, i: int) -> str:
+    return f"contender {model.history.processes[int(writes.process[i])]}"
+
+
+def _stale_finding(model: Model, writes: _Writes, i: int, j: int, resource: int) -> Finding:
+    rows = (int(writes.done[i]), int(writes.done[j]))
+    first, second = (int(model.history.time[row]) for row in rows)
+    text = (
+        f"a write of {_writer(model, writes, i)} with token {int(writes.token[i])} was accepted by the "
+        f"{RESOURCES[resource]} resource; {words.after(second, first)} one of {_writer(model, writes, j)} with the "
+        f"older token {int(writes.token[j])} was accepted after it"
+    )
+    events, time = words.lines(model, rows)
+    return Finding("stale-write", model.history.locks[int(writes.lock[j])], events, text, time)
+
+
+def _lost_finding(model: Model, writes: _Writes, i: int, j: int, resource: int) -> Finding:
+    rows = (int(writes.done[i]), int(writes.done[j]))
+    first, second = (int(model.history.time[row]) for row in rows)
+    text = (
+        f"{_writer(model, writes, i)} made version {int(writes.version[i])} of the {RESOURCES[resource]} resource; the "
+        f"next write that it accepted, of {_writer(model, writes, j)}, answered {words.after(second, first)}, had been "
+        f"made from version {int(writes.read[j])}: what lay between was lost"
+    )
+    events, time = words.lines(model, (writes.invoke[j], *rows))
+    return Finding("lost-update", model.history.locks[int(writes.lock[j])], events, text, time)
