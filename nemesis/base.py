@@ -28,6 +28,9 @@ class AgentLink(Protocol):
     def start(self, op: str, **arguments: Any) -> Any:
         """Send a command without waiting; the handle goes to `nemesis.link.gather`, so that nodes work in parallel."""
 
+    def close(self) -> None:
+        """End the agent: it undoes what it holds, then leaves. Waits for that. Idempotent; silent for a dead one."""
+
 
 class Environment(Protocol):
     """What a fault may use of the trial that it is applied to."""
@@ -68,7 +71,8 @@ class Environment(Protocol):
 class Started:
     """What `start` did. `targets` are nodes, `processes` the contenders hit (process numbers).
 
-    `evidence` is the measurement behind the receipt, plain JSON; `reason` is a sentence on why it is skipped or unproven.
+    `evidence` is the measurement behind the receipt, plain JSON; `reason` is a sentence on why it is skipped or
+    unproven.
     """
 
     receipt: StartReceipt
