@@ -1,0 +1,82 @@
+"""What the systems share: asking all servers at once, and checking options."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, TypeVar
+
+from harness.errors import AgentError, UsageError
+from harness.systems.base import Server, Settings
+
+T = TypeVar("T")
+
+LOOK_SECONDS = 0.7
+"""The deadline of one request to one server; with the agent's own time below the second that a look may take."""
+
+GRACE_SECONDS = 0.3
+
+
+def ask_all(servers: Sequence[Server], question: Callable[[Server], T]) -> dict[str, T | str]:
+    """Ask every server at once; server name -> its answer, or why there is none.
+
+    A server that is frozen or cut off costs the others nothing: whoever hasn't answered after LOOK_SECONDS and a bit is
+    reported as silent. An answer that makes no sense (`ValueError`, `KeyError`) is a reason too: servers that start say
+    strange things.
+    """
+
+    def ask(server: Server) -> T | str:
+        try:
+            return question(server)
+        except AgentError as error:
+            return f"no answer: {error}"
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            return f"answer not understood: {type(error).__name__}: {error}"
+
+    pool = ThreadPoolExecutor(max_workers=max(1, len(servers)), thread_name_prefix="ask")
+    asked = {server.name: pool.submit(ask, server) for server in servers}
+    done, _ = wait(asked.values(), timeout=LOOK_SECONDS + GRACE_SECONDS)
+    pool.shutdown(wait=False, cancel_futures=True)
+    return {name: future.result() if future in done else "silent" for name, future in asked.items()}
+
+
+def ask_json(server: Server, method: str, path: str, *, port: int, document: Any = None) -> Any:
+    """One request with a JSON answer; ValueError with the status when it isn't 200."""
+    body = b"" if document is None else json.dumps(document).encode()
+    reply = server.http(method, path, port=port, body=body, timeout_seconds=LOOK_SECONDS)
+    if reply.status != 200:
+        raise ValueError(f"status {reply.status}: {reply.body[:120].decode(errors='replace').strip()}")
+    return json.loads(reply.body)
+
+
+def b64(text: str) -> str:
+    """Base64, as etcd's JSON takes keys and values."""
+    return base64.b64encode(text.encode()).decode()
+
+
+def options(settings: Settings, known: Mapping[str, tuple[type, Any]]) -> dict[str, Any]:
+    """The system's options, given ones over defaults. UsageError names one that is unknown or of the wrong type."""
+    for name in settings.options:
+        if name not in known:
+            raise UsageError(f"unknown system option {name!r} (known: {', '.join(known) or 'none'})")
+    values = {}
+    for name, (kind, default) in known.items():
+        value = settings.options.get(name, default)
+        whole = kind is float and isinstance(value, int) and not isinstance(value, bool)
+        if not whole and (not isinstance(value, kind) or (kind is not bool and isinstance(value, bool))):
+            raise UsageError(f"system option {name!r} must be of type {kind.__name__}, not {value!r}")
+        values[name] = kind(value)
+    return values
+
+
+def in_range(name: str, value: float, low: float, high: float, unit: str) -> None:
+    """UsageError unless the option lies in its range."""
+    if not low <= value <= high:
+        raise UsageError(f"system option {name!r} must lie between {low:g} and {high:g} {unit}, not {value:g}")
+
+
+def says(answers: Mapping[str, object]) -> str:
+    """What each server said, in one line."""
+    return "; ".join(f"{name}: {answer}" for name, answer in answers.items())

@@ -1,0 +1,164 @@
+"""etcd, three or five servers, spoken to through its JSON gateway.
+
+Leases are counted in whole seconds, and etcd raises a shorter ttl than its least one without a word: `minTTL = ceil(3
+* election ticks / 2 * heartbeat)` (etcdserver/server.go). With the usual 1000 ms election that is 2 s; the election
+time here follows from the ttl, so that what is asked for is what is granted, and a new leader is there soon.
+
+A lease runs on the leader's CLOCK_MONOTONIC. A new leader gives every lease its full ttl again, so fail-over never
+shortens one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.errors import UsageError
+from harness.runtime.base import ServiceSpec
+from harness.systems.asking import ask_all, ask_json, b64, in_range, options, says
+from harness.systems.base import Leadership, Server, Settings
+
+PORT = 2379
+PEER_PORT = 2380
+DATA = "/var/lib/etcd/fencepost"
+
+OPTIONS: Mapping[str, tuple[type, Any]] = {
+    "heartbeat_ms": (int, 100),
+    # 6 heartbeats: a new leader within about a second. Much less, and a busy machine elects for no reason.
+    "election_ms": (int, 600),
+    # A killed process loses nothing that it wrote, only a machine that loses power does; so off is as safe here. On is
+    # the default because users run it so.
+    "fsync": (bool, True),
+}
+
+
+def minimum_ttl_seconds(heartbeat_ms: int, election_ms: int) -> int:
+    """The shortest lease that etcd grants: a shorter ttl is raised to it (etcdserver/server.go, `minTTL`)."""
+    ticks = election_ms // heartbeat_ms
+    return math.ceil((3 * ticks // 2) * heartbeat_ms / 1000)
+
+
+class Etcd:
+    """See the module. Options: heartbeat_ms, election_ms, fsync."""
+
+    name = "etcd"
+    summary = "etcd: leases on a Raft store, keys in create_revision order."
+    image = "etcd"
+    server_counts: tuple[int, ...] = (3, 5)
+    client = "etcd"
+    port = PORT
+    healthy_within_seconds = 30.0
+
+    def _values(self, settings: Settings) -> dict[str, Any]:
+        values = options(settings, OPTIONS)
+        in_range("heartbeat_ms", values["heartbeat_ms"], 10, 5000, "ms")
+        in_range("election_ms", values["election_ms"], 5 * values["heartbeat_ms"], 50000, "ms (5 heartbeats at least)")
+        least = minimum_ttl_seconds(values["heartbeat_ms"], values["election_ms"])
+        if settings.ttl_seconds < least:
+            raise UsageError(
+                f"etcd grants no lease below {least} s with an election time of {values['election_ms']} ms, "
+                f"and the ttl is {settings.ttl_seconds:g} s; give a longer ttl or a shorter election_ms"
+            )
+        if settings.ttl_seconds != int(settings.ttl_seconds):
+            raise UsageError(
+                f"etcd counts leases in whole seconds, so a ttl of {settings.ttl_seconds:g} s can't be had"
+            )
+        return values
+
+    def plan(self, settings: Settings, nodes: Mapping[str, Sequence[str]]) -> dict[str, ServiceSpec]:
+        """See `System.plan`. Works with the images that the etcd project publishes: no entry point, `etcd` in PATH."""
+        values = self._values(settings)
+        members = ",".join(f"{name}=http://{name}:{PEER_PORT}" for name in nodes)
+        common = [
+            *("--data-dir", DATA),
+            *("--initial-cluster", members),
+            *("--initial-cluster-state", "new"),
+            *("--initial-cluster-token", "fencepost"),
+            *("--heartbeat-interval", str(values["heartbeat_ms"])),
+            *("--election-timeout", str(values["election_ms"])),
+            *("--listen-peer-urls", f"http://0.0.0.0:{PEER_PORT}"),
+            *("--listen-client-urls", f"http://0.0.0.0:{PORT}"),
+        ]
+        if not values["fsync"]:
+            common.append("--unsafe-no-fsync")
+        return {
+            name: ServiceSpec(
+                image=settings.image,
+                command=(
+                    *("etcd", "--name", name),
+                    *("--initial-advertise-peer-urls", f"http://{name}:{PEER_PORT}"),
+                    *("--advertise-client-urls", f"http://{name}:{PORT}"),
+                    *common,
+                ),
+            )
+            for name in nodes
+        }
+
+    def recorded(self, settings: Settings) -> dict[str, Any]:
+        """See `System.recorded`."""
+        values = self._values(settings)
+        least = minimum_ttl_seconds(values["heartbeat_ms"], values["election_ms"])
+        return {**values, "minimum_ttl_seconds": least, "lease_clock": "CLOCK_MONOTONIC of the leader"}
+
+    def healthy(self, servers: Sequence[Server]) -> tuple[bool, str]:
+        """Every server names the same leader, and a write through each succeeds."""
+        states = ask_all(servers, self._state)
+        leaders = {state[1] for state in states.values() if isinstance(state, tuple)}
+        seen = self._said(states)
+        if len(leaders) != 1 or None in leaders or any(isinstance(state, str) for state in states.values()):
+            return False, says(seen)
+        writes = ask_all(servers, self._write)
+        if any(answer is not None for answer in writes.values()):
+            return False, f"{says(seen)}; a write: {says(writes)}"
+        return True, says(seen)
+
+    def _write(self, server: Server) -> None:
+        ask_json(server, "POST", "/v3/kv/put", port=PORT, document={"key": b64("fencepost/healthy"), "value": b64("1")})
+
+    def _state(self, server: Server) -> tuple[str, str | None, int]:
+        """One server's view: its own member id, the leader's (None without one), and the Raft term."""
+        status = ask_json(server, "POST", "/v3/maintenance/status", port=PORT, document={})
+        leader = status.get("leader", "0")
+        return status["header"]["member_id"], None if leader == "0" else leader, int(status.get("raftTerm", 0))
+
+    def _said(self, states: Mapping[str, tuple[str, str | None, int] | str]) -> dict[str, str]:
+        names = {state[0]: name for name, state in states.items() if isinstance(state, tuple)}
+        said = {}
+        for name, state in states.items():
+            if isinstance(state, str):
+                said[name] = state
+            elif state[1] is None:
+                said[name] = f"no leader, term {state[2]}"
+            else:
+                said[name] = f"leader {names.get(state[1], state[1])}, term {state[2]}"
+        return said
+
+    def leadership(self, servers: Sequence[Server]) -> Leadership:
+        """See `System.leadership`. The highest Raft term counts; a leader that is silent itself is found by its id."""
+        states = ask_all(servers, self._state)
+        seen = self._said(states)
+        views = [state for state in states.values() if isinstance(state, tuple) and state[1] is not None]
+        if not views:
+            return Leadership(None, seen)
+        leader = max(views, key=lambda view: view[2])[1]
+        for name, state in states.items():
+            if isinstance(state, tuple) and state[0] == leader:
+                return Leadership(name, seen)
+        answering = [server for server in servers if isinstance(states[server.name], tuple)]
+        for members in ask_all(answering, self._members).values():
+            if isinstance(members, dict) and leader in members:
+                return Leadership(members[leader], seen)
+        return Leadership(None, seen)
+
+    def _members(self, server: Server) -> dict[str, str]:
+        listed = ask_json(server, "POST", "/v3/cluster/member/list", port=PORT, document={"linearizable": False})
+        return {member["ID"]: member.get("name", "") for member in listed["members"]}
+
+    def version(self, server: Server) -> str:
+        """See `System.version`."""
+        return str(ask_json(server, "GET", "/version", port=PORT)["etcdserver"])
+
+    def client_config(self, settings: Settings, nodes: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+        """See `System.client_config`."""
+        return {"endpoints": [[name, PORT] for name in nodes]}

@@ -1,0 +1,188 @@
+"""The lock of a single Redis: SET NX PX and the INCR of a token, in one script; renew and release compare the owner.
+
+The lease counts from the very SET that succeeded: a waiter holds nothing on the server, it polls. What decides expiry
+is Redis's own wall clock, so a clock that jumps forward ends leases early; and what was granted can be forgotten by a
+restart, as far as the persistence allows.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import redis
+from redis.connection import Connection
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ClusterDownError,
+    MasterDownError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from workloads.clients.base import Acquired, Answered, ClientConfig, Outcome, classify
+from workloads.clients.http import resolve
+from workloads.clocks import Flag, Stamp
+
+ACQUIRE = """
+if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
+  return redis.call('incr', KEYS[2])
+end
+return 0"""
+RENEW = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0"
+RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
+
+ERRORS: Mapping[str, Outcome] = {
+    # No connection, so nothing was sent.
+    "connect": "fail",
+    "send": "info",
+    "timeout": "info",
+    "disconnect": "info",
+    "garbage": "info",
+    # Answers in Redis's words that mean that the script was not run, or changed nothing.
+    "READONLY": "fail",
+    "LOADING": "fail",
+    "MASTERDOWN": "fail",
+    "CLUSTERDOWN": "fail",
+    "NOREPLICAS": "fail",
+    "MISCONF": "fail",
+    "OOM": "fail",
+    "BUSY": "fail",
+    "NOAUTH": "fail",
+    "NOPERM": "fail",
+    # "UNKILLABLE", errors inside the script, and whatever else: it may have run in part.
+    "*": "info",
+}
+
+# redis-py cuts the code off the texts of the refusals that it has a class for.
+CODES: Mapping[type[RedisError], str] = {
+    AuthenticationError: "NOAUTH",
+    BusyLoadingError: "LOADING",
+    ClusterDownError: "CLUSTERDOWN",
+    MasterDownError: "MASTERDOWN",
+    NoPermissionError: "NOPERM",
+    OutOfMemoryError: "OOM",
+    ReadOnlyError: "READONLY",
+}
+
+
+class _CallError(Exception):
+    """A command without a usable answer; begins with a kind of the error table."""
+
+
+class RedisLock:
+    """See the module. `settings`: endpoints, poll_seconds (the mean pause between two tries)."""
+
+    name = "redis"
+    library = f"redis {redis.__version__}"
+    errors = ERRORS
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._ttl = config.ttl_seconds
+        self._operation = config.operation_seconds
+        self.renew_every_seconds = config.ttl_seconds / 3
+        self._poll = float(config.settings.get("poll_seconds", 0.05))
+        self.counters: dict[str, int] = {"polls": 0, "reconnects": 0}
+        # The braces keep both keys in one slot, should this ever be a cluster.
+        self._keys = (f"fencepost:{{{config.lock}}}", f"fencepost:{{{config.lock}}}:token")
+        host, port = config.endpoints()[0]
+        _, address = resolve(host, port)
+        # The connection itself, below redis-py's client: that one retries, pools and health-checks behind one's back.
+        connection: Any = Connection
+        self._connection = connection(
+            host=address[0],
+            port=port,
+            socket_timeout=self._operation,
+            socket_connect_timeout=self._operation,
+            protocol=2,
+            driver_info=None,
+            redis_connect_func=lambda connection: connection._parser.on_connect(connection),
+        )
+        self._endpoint = f"{host}:{port}"
+        self._owner = ""
+        self._random = random.Random(os.urandom(8))
+
+    def connect(self, timeout_seconds: float) -> str | None:
+        """Nothing to do before the first command."""
+        return None
+
+    def _script(self, script: str, keys: tuple[str, ...], *arguments: str | int) -> int:
+        """Run one script on one connection, once. _CallError without an answer or with a refusal."""
+        if not self._connection.is_connected:
+            try:
+                self._connection.connect()
+            except RedisError as error:
+                raise _CallError(f"connect: {error}") from error
+            self.counters["reconnects"] += 1
+        try:
+            self._connection.send_command("EVAL", script, len(keys), *keys, *arguments, check_health=False)
+        except RedisError as error:
+            raise _CallError(f"send: {error}") from error
+        try:
+            return int(self._connection.read_response())
+        except RedisError as error:
+            code = next((code for kind, code in CODES.items() if isinstance(error, kind)), None)
+            if code is not None:
+                raise _CallError(f"{code} {error}") from error
+            if isinstance(error, ResponseError):
+                raise _CallError(str(error)) from error
+            self._connection.disconnect()
+            kind = {RedisTimeoutError: "timeout", RedisConnectionError: "disconnect"}.get(type(error), "garbage")
+            raise _CallError(f"{kind}: {error}") from error
+
+    def acquire(self, wait_seconds: float, cancelled: Flag) -> Acquired:
+        """See `LockClient.acquire`."""
+        until = Stamp.now().mono + wait_seconds
+        self._owner = os.urandom(12).hex()
+        why = "held by another"
+        while True:
+            sent = Stamp.now()
+            try:
+                token = self._script(ACQUIRE, self._keys, self._owner, round(self._ttl * 1000))
+            except _CallError as error:
+                why = str(error)
+                if classify(self.errors, why) != "fail":
+                    # It may hold the lock now. Not asked again: what is in the server's queue can still come after
+                    # that.
+                    return Acquired("info", error=why)
+                token = 0
+            else:
+                why = "wait limit: held by another"
+            if token:
+                return Acquired("ok", token, self._ttl, sent, notes={"endpoint": self._endpoint})
+            pause = self._poll * self._random.uniform(0.5, 1.5)
+            if Stamp.now().mono + pause > until or cancelled.wait(pause):
+                return Acquired("fail", error="cancelled" if cancelled.is_set() else why)
+            self.counters["polls"] += 1
+
+    def renew(self) -> Answered:
+        """See `LockClient.renew`."""
+        return self._compared(RENEW, round(self._ttl * 1000))
+
+    def release(self) -> Answered:
+        """See `LockClient.release`."""
+        return self._compared(RELEASE)
+
+    def _compared(self, script: str, *arguments: int) -> Answered:
+        try:
+            done = self._script(script, self._keys[:1], self._owner, *arguments)
+        except _CallError as error:
+            return Answered(classify(self.errors, str(error)), error=str(error))
+        return Answered("ok") if done else Answered("fail", held=False, error="the key is not this owner's")
+
+    @property
+    def doubtful(self) -> bool:
+        """See `LockClient.doubtful`."""
+        return not self._connection.is_connected
+
+    def close(self) -> None:
+        """See `LockClient.close`."""
+        self._connection.disconnect()

@@ -1,0 +1,270 @@
+"""A contender: the process that competes for the lock (PROTOCOL.md). `python3 -m workloads.contender`.
+
+It owns what every workload needs and none should write twice: the stdio protocol, the client, the keeper that renews
+the lease of a hold, the deadline of a guarded contender, and the events with their stamps. What it does with a lock
+is the workload's business (`workloads/lock.py`).
+
+Guarded or naive. A *guarded* contender computes its own deadline on CLOCK_MONOTONIC from the send time of the last
+request that started or extended its lease; when that passes, or the service says that the hold has ended, it stops
+believing at once (`lost`) and writes no more. A *naive* one acts until it releases, like the job in the famous story;
+it renews as well, but never looks at what became of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from workloads.clients.base import Checked, ClientConfig
+from workloads.clocks import Flag, Stamp
+from workloads.events import Events
+from workloads.validate import BadConfig, ContenderConfig, load, parse
+
+START_SECONDS = 60.0
+"""How long to wait at the start for a resource and a service that are starting as well."""
+
+MARGIN = 0.1
+"""The share of the ttl by which a guarded contender stops before its deadline: timers fire late on a busy machine."""
+
+
+def operation_seconds(ttl_seconds: float) -> float:
+    """The deadline of one operation: short enough for a second try before a lease that is renewed at ttl/3 runs out."""
+    return ttl_seconds / 3
+
+
+class Hold:
+    """One grant, from its ok to its release."""
+
+    def __init__(self, contender: Contender, token: int | None, ttl_seconds: float, since: Stamp) -> None:
+        self.token = token
+        self._contender = contender
+        self._ttl = ttl_seconds
+        self._deadline = self._deadline_from(since)
+        self._over = Flag()
+        self._changing = threading.Lock()
+        self._lost: str | None = None
+        self._threads = [threading.Thread(target=self._guarding(self._keep), name="keeper", daemon=True)]
+        if contender.config.guarded:
+            self._threads.append(threading.Thread(target=self._guarding(self._watch), name="watch", daemon=True))
+
+    def start(self) -> None:
+        """Start the keeper, and the watch over the deadline."""
+        for thread in self._threads:
+            thread.start()
+
+    def _deadline_from(self, sent: Stamp) -> float:
+        return sent.mono + self._ttl * (1 - MARGIN)
+
+    def _guarding(self, run: Callable[[], None]) -> Callable[[], None]:
+        def guarded() -> None:
+            try:
+                run()
+            except BaseException:  # noqa: BLE001 - a thread that dies alone would leave a lease unkept, unseen
+                self._contender.die(traceback.format_exc())
+
+        return guarded
+
+    def _keep(self) -> None:
+        """Renew until the hold is over. After a renew without success the next one comes sooner."""
+        client, events = self._contender.client, self._contender.events
+        pause = client.client.renew_every_seconds
+        while not self._over.wait(pause):
+            sent = Stamp.now()
+            events.event("invoke", "renew")
+            answer = client.renew()
+            events.event(answer.type, "renew", held=answer.held, error=answer.error)
+            pause = client.client.renew_every_seconds - (Stamp.now().mono - sent.mono)
+            if answer.type == "ok":
+                with self._changing:
+                    self._deadline = max(self._deadline, self._deadline_from(sent))
+            elif answer.held is False:
+                self.lose("expired")
+                return
+            else:
+                pause = min(pause, self._ttl / 10)
+            pause = max(pause, 0.01)
+
+    def _watch(self) -> None:
+        """Say `lost` when the deadline passes."""
+        while True:
+            with self._changing:
+                left = self._deadline - time.monotonic()
+            if left <= 0:
+                return self.lose("deadline")
+            if self._over.wait(left):
+                return None
+
+    def lose(self, reason: str) -> None:
+        """A guarded contender stops believing, once, for this reason. A naive one doesn't listen."""
+        if not self._contender.config.guarded:
+            return
+        with self._changing:
+            if self._lost is None and not self._over.is_set():
+                self._lost = reason
+                self._contender.events.event("info", "lost", reason=reason)
+
+    def may_write(self) -> bool:
+        """What the job must ask before each write: a guarded contender looks at its flag and its own deadline."""
+        if not self._contender.config.guarded:
+            return True
+        if self._lost is None and time.monotonic() >= self._deadline:
+            self.lose("deadline")
+        return self._lost is None and not self._contender.client.doubtful
+
+    @property
+    def believes(self) -> bool:
+        """Whether the contender still believes that it holds."""
+        return self._lost is None
+
+    def release(self) -> None:
+        """Give it up, also after it was lost: a lease that is still alive would keep the others out."""
+        contender = self._contender
+        contender.holding = None
+        with self._changing:
+            self._over.set()
+            contender.events.event("invoke", "release")
+        answer = contender.client.release()
+        contender.events.event(answer.type, "release", held=answer.held, error=answer.error)
+        for thread in self._threads:
+            thread.join()
+        self._over.close()
+
+
+class Contender:
+    """The running contender, as its workload sees it."""
+
+    def __init__(self, config: ContenderConfig, events: Events) -> None:
+        self.config, self.events = config, events
+        self.random = random.Random(f"{config.seed}/{config.process}")
+        self.stopping = Flag()
+        self.started = Flag()
+        self.holding: Hold | None = None
+        self.counts = {"acquires": 0, "grants": 0, "writes": 0, "refused": 0, "skipped": 0, "unreadable": 0}
+        client = load("client", config.client)
+        self.client = Checked(
+            client(
+                ClientConfig(
+                    settings=config.client_config,
+                    lock=config.lock,
+                    ttl_seconds=config.ttl,
+                    process=config.process,
+                    operation_seconds=operation_seconds(config.ttl),
+                    on_lost=self._client_lost,
+                )
+            )
+        )
+
+    def _client_lost(self, reason: str) -> None:
+        hold = self.holding
+        if hold is not None:
+            hold.lose(reason)
+
+    def acquire(self, wait_seconds: float, **notes: Any) -> Hold | None:
+        """Try to get the lock; a Hold whose lease is being kept, or None. `notes` go into the event of success."""
+        self.counts["acquires"] += 1
+        self.events.event("invoke", "acquire")
+        answer = self.client.acquire(wait_seconds, self.stopping)
+        if answer.type != "ok":
+            self.events.event(answer.type, "acquire", error=answer.error, **answer.notes)
+            return None
+        assert answer.ttl_seconds is not None
+        assert answer.since is not None
+        self.counts["grants"] += 1
+        hold = Hold(self, answer.token, answer.ttl_seconds, answer.since)
+        self.events.event(
+            "ok",
+            "acquire",
+            token=answer.token,
+            ttl=answer.ttl_seconds,
+            lease_from=self.events.relative(answer.since.boot_ns),
+            **answer.notes,
+            **notes,
+        )
+        self.holding = hold
+        hold.start()
+        return hold
+
+    def die(self, reason: str) -> None:
+        """End the process at once: what it would say from here on could not be trusted. The harness records the
+        crash.
+        """
+        print(reason, file=sys.stderr, flush=True)
+        os._exit(1)
+
+
+def _listen(contender: Contender) -> None:
+    """Take commands from stdin until it ends, which is the order to stop at once."""
+    for line in sys.stdin:
+        if not line.strip():
+            continue
+        try:
+            command = json.loads(line).get("cmd")
+        except (ValueError, AttributeError):
+            command = None
+        if command == "start":
+            contender.started.set()
+        elif command == "stop":
+            contender.stopping.set()
+        else:
+            print(f"not a command, left unheeded: {line.rstrip()!r}", file=sys.stderr, flush=True)
+    # Nobody is left to hear a goodbye.
+    os._exit(0)
+
+
+def _run(events: Events, config: ContenderConfig) -> int:
+    contender = Contender(config, events)
+    workload = load("workload", config.workload)(contender, config.parameters)
+    threading.Thread(target=_listen, args=(contender,), name="listener", daemon=True).start()
+    for problem in (workload.prepare(START_SECONDS), contender.client.connect(START_SECONDS)):
+        if problem is not None:
+            events.say(fatal=problem)
+            return 1
+    client = contender.client.client
+    hello: Mapping[str, Any] = {
+        "pid": os.getpid(),
+        "python": sys.version.split()[0],
+        "cpu_seconds": round(time.process_time(), 3),
+        "client": {"name": client.name, "library": client.library},
+        "errors": dict(client.errors),
+        "operation_seconds": operation_seconds(config.ttl),
+        "margin_seconds": config.ttl * MARGIN if config.guarded else None,
+        "parameters": workload.resolved,
+    }
+    events.say(hello=hello)
+    while not (contender.started.wait(3600) or contender.stopping.is_set()):
+        pass
+    workload.run()
+    contender.client.close()
+    events.say(bye={**contender.counts, **client.counters, **workload.counts()})
+    return 0
+
+
+def main() -> int:
+    """Run as PROTOCOL.md says; the exit code."""
+    events = Events(0, 0, "lock")
+    try:
+        config = parse(sys.stdin.readline())
+        events = Events(config.epoch_ns, config.process, config.lock)
+        return _run(events, config)
+    except BadConfig as error:
+        events.say(fatal=str(error))
+        return 1
+    except BrokenPipeError:
+        return 1
+    except Exception as error:  # noqa: BLE001 - the harness must hear of it, whatever it is
+        traceback.print_exc()
+        events.say(fatal=f"{type(error).__name__}: {error}")
+        return 1
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)  # a library's threads must not keep a contender alive that has said goodbye

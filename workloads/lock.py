@@ -1,0 +1,160 @@
+"""The workload `lock`: acquire, read-think-write on the twin resources while holding, release, again.
+
+Most jobs are short. A share of them are *long*: they hold for more than two leases, so that a holder that is cut off
+or frozen in the middle of one outlives its lease before it would have released; a naive one then does its damage. The
+kind of job is drawn from the seed and stands in the event of the grant (`hold`, planned seconds), so that a fault can
+wait for one.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from workloads.validate import BadConfig
+
+if TYPE_CHECKING:
+    from workloads.contender import Contender, Hold
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One setting of a workload: its default, its range, its unit, and what it means. `ttl` as unit: in leases."""
+
+    default: float
+    low: float
+    high: float
+    unit: str
+    meaning: str
+
+
+PARAMETERS: Mapping[str, Parameter] = {
+    "wait_ttls": Parameter(4.0, 0.1, 1000, "ttl", "how long an acquire waits for its turn"),
+    "hold_min": Parameter(0.1, 0, 3600, "s", "the shortest hold"),
+    "hold_max": Parameter(0.4, 0, 3600, "s", "the longest hold of a short job"),
+    "long_share": Parameter(0.12, 0, 1, "share", "of the jobs that are long"),
+    "long_ttls": Parameter(2.5, 0, 1000, "ttl", "how long a long job holds"),
+    "think_min": Parameter(0.02, 0, 3600, "s", "the shortest pause between read and write"),
+    "think_max": Parameter(0.1, 0, 3600, "s", "the longest"),
+    "rest_max": Parameter(0.1, 0, 3600, "s", "the longest pause between a release and the next acquire"),
+    "after_failure": Parameter(0.1, 0.001, 3600, "s", "the pause after an acquire without success"),
+}
+
+
+class LockWorkload:
+    """See the module."""
+
+    name = "lock"
+    summary = "Take the lock, read-think-write on the twin resources while holding, release."
+    parameters = PARAMETERS
+
+    @classmethod
+    def resolve(cls, given: Mapping[str, Any]) -> dict[str, float]:
+        """All parameters, the given ones over the defaults. BadConfig names one that is unknown or out of range."""
+        for key in given:
+            if key not in cls.parameters:
+                raise BadConfig(f"parameters.{key}", f"unknown (known: {', '.join(cls.parameters)})")
+        values = {}
+        for key, parameter in cls.parameters.items():
+            value = given.get(key, parameter.default)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise BadConfig(f"parameters.{key}", f"must be a number ({parameter.unit}), not {value!r}")
+            if not parameter.low <= value <= parameter.high:
+                span = f"between {parameter.low:g} and {parameter.high:g} ({parameter.unit})"
+                raise BadConfig(f"parameters.{key}", f"must lie {span}, not {value!r}")
+            values[key] = float(value)
+        for low, high in (("hold_min", "hold_max"), ("think_min", "think_max")):
+            if values[low] > values[high]:
+                raise BadConfig(f"parameters.{low}", f"must not be above {high} ({values[high]:g} s)")
+        return values
+
+    def __init__(self, contender: Contender, parameters: Mapping[str, Any]) -> None:
+        from workloads.resource import Twins  # only a process that uses PostgreSQL pays for its library
+
+        self.resolved = self.resolve(parameters)
+        self._contender = contender
+        if contender.config.resource is None:
+            raise BadConfig("resource", "the workload lock needs one")
+        self._twins = Twins(contender.config.resource, contender.config.lock, contender.config.process)
+
+    def prepare(self, timeout_seconds: float) -> str | None:
+        """Have the resource ready. None, or why not."""
+        return self._twins.prepare(timeout_seconds)
+
+    def run(self) -> None:
+        """Until the contender is told to stop."""
+        contender, values = self._contender, self.resolved
+        ttl = contender.config.ttl
+        while not contender.stopping.is_set():
+            # Drawn before the attempt, so that the sequence of jobs depends on nothing but the seed.
+            long = contender.random.random() < values["long_share"]
+            seconds = contender.random.uniform(values["hold_min"], values["hold_max"])
+            if long:
+                seconds = values["long_ttls"] * ttl
+            hold = contender.acquire(values["wait_ttls"] * ttl, hold=round(seconds, 3))
+            if hold is None:
+                contender.stopping.wait(values["after_failure"] * contender.random.uniform(0.5, 1.5))
+                continue
+            self._work(hold, seconds)
+            hold.release()
+            contender.stopping.wait(contender.random.uniform(0, values["rest_max"]))
+
+    def _work(self, hold: Hold, seconds: float) -> None:
+        """Read, think, write, until the time of the job is up, the hold is lost, or the contender is stopped.
+
+        The job's time runs on CLOCK_MONOTONIC like everything that it decides by; at least one round is tried.
+        """
+        end = time.monotonic() + seconds
+        values, contender = self.resolved, self._contender
+        while True:
+            self._round(hold, contender.random.uniform(values["think_min"], values["think_max"]))
+            left = end - time.monotonic()
+            if left <= 0 or not hold.believes or contender.stopping.is_set():
+                return
+            contender.stopping.wait(min(left, contender.random.uniform(values["think_min"], values["think_max"])))
+
+    def _round(self, hold: Hold, think_seconds: float) -> None:
+        """One read-modify-write on both twins, with the same thinking in between.
+
+        The twins are two worlds of one job: when the fenced one refuses, the unfenced one, which knows no tokens,
+        goes on.
+        """
+        from workloads.resource import FENCED, UNFENCED, ResourceError, Stale
+
+        contender, twins = self._contender, self._twins
+        reads: dict[Any, int] = {}
+        for resource in (FENCED, UNFENCED):
+            if hold.token is None and resource == FENCED:
+                continue  # a lock without tokens can't be fenced
+            try:
+                reads[resource] = twins.read(resource, hold.token)
+            except Stale as error:
+                contender.counts["refused"] += 1
+                contender.events.event("invoke", "write", resource=resource, token=hold.token)
+                contender.events.event("fail", "write", resource=resource, error=f"at the read: {error}")
+            except ResourceError as error:
+                contender.counts["unreadable"] += 1
+                print(f"read of {resource}: {error}", file=sys.stderr, flush=True)
+        contender.stopping.wait(think_seconds)
+        for resource, read in reads.items():
+            if not hold.may_write():
+                contender.counts["skipped"] += 1
+                return
+            version = twins.next_version()
+            keys = {"resource": resource, "token": hold.token, "read": read, "version": version}
+            contender.events.event("invoke", "write", **keys)
+            try:
+                seq = twins.write(resource, hold.token, read, version)
+            except ResourceError as error:
+                contender.counts["refused"] += isinstance(error, Stale)
+                contender.events.event(error.type, "write", resource=resource, error=str(error))
+            else:
+                contender.counts["writes"] += 1
+                contender.events.event("ok", "write", **keys, seq=seq)
+
+    def counts(self) -> dict[str, int]:
+        """For the bye."""
+        return {"resource_reconnects": self._twins.reconnects}

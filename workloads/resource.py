@@ -1,0 +1,209 @@
+"""The protected resource, as a contender uses it: twin ledgers in PostgreSQL, one that checks tokens and one that
+doesn't.
+
+A row for each (run, lock, resource) holds the version, the high-water mark of the tokens and the count of accepted
+writes. A write is one statement: the row's lock puts all writers in an order, `seq` numbers them in it, and the
+ledger keeps each. `fenced` refuses a token below its mark, and raises the mark when a holder *reads*, too: else the
+last write of the holder before could slip in between the new one's read and write and be lost. `unfenced` takes
+everything; only its ledger tells.
+
+Run as a program it prints a run's ledger: `python3 -m workloads.resource --dump`, with the config of the connection
+(PROTOCOL.md, "resource") as one JSON line on stdin.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import psycopg
+
+Resource = Literal["fenced", "unfenced"]
+FENCED: Resource = "fenced"
+UNFENCED: Resource = "unfenced"
+
+STATEMENT_SECONDS = 2.0
+"""The server ends a statement that takes longer; nothing of it has happened then."""
+
+SCHEMA = """
+CREATE SCHEMA IF NOT EXISTS fencepost;
+CREATE TABLE IF NOT EXISTS fencepost.resource (
+    run text, lock text, resource text,
+    version bigint NOT NULL DEFAULT 0, mark bigint NOT NULL DEFAULT -1, seq bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (run, lock, resource));
+CREATE TABLE IF NOT EXISTS fencepost.ledger (
+    run text, lock text, resource text, seq bigint, process int, token bigint, read bigint, version bigint,
+    at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (run, lock, resource, seq));
+"""
+# Several contenders start at once, and CREATE … IF NOT EXISTS of two sessions can still collide.
+SETUP_LOCK = "SELECT pg_advisory_xact_lock(20090929)"
+
+ROW = "run = %(run)s AND lock = %(lock)s AND resource = %(resource)s"
+READ = {
+    UNFENCED: f"SELECT version FROM fencepost.resource WHERE {ROW}",
+    FENCED: f"UPDATE fencepost.resource SET mark = %(token)s WHERE {ROW} AND mark <= %(token)s RETURNING version",
+}
+LEDGER_COLUMNS = "run, lock, resource, seq, process, token, read, version"
+
+
+def _write(condition: str) -> str:
+    return f"""
+WITH accepted AS (
+    UPDATE fencepost.resource SET seq = seq + 1, version = %(version)s, mark = COALESCE(%(token)s, mark)
+    WHERE {ROW} {condition} RETURNING seq)
+INSERT INTO fencepost.ledger ({LEDGER_COLUMNS})
+SELECT %(run)s, %(lock)s, %(resource)s, seq, %(process)s, %(token)s, %(read)s, %(version)s FROM accepted
+RETURNING seq"""
+
+
+WRITE = {UNFENCED: _write(""), FENCED: _write("AND mark <= %(token)s")}
+
+
+class ResourceError(Exception):
+    """A statement that went wrong. `type` is `fail` when it certainly changed nothing, else `info`."""
+
+    def __init__(self, type_: Literal["fail", "info"], text: str) -> None:
+        self.type = type_
+        super().__init__(text)
+
+
+class Stale(ResourceError):
+    """The fenced twin refused: it has seen a higher token."""
+
+    def __init__(self, token: int | None) -> None:
+        super().__init__("fail", f"stale token {token}: the resource has seen a higher one")
+
+
+class Twins:
+    """One contender's connection to both ledgers of one lock. Not safe for two threads at once."""
+
+    def __init__(self, config: Mapping[str, Any], lock: str, process: int) -> None:
+        self._config, self._process = config, process
+        self._row = {"run": config["run"], "lock": lock, "process": process}
+        self._connection: psycopg.Connection[Any] | None = None
+        self._made = 0
+        self.reconnects = -1  # the first connection is none
+
+    def prepare(self, timeout_seconds: float) -> str | None:
+        """Connect, waiting for a server that is still starting, and make this run's rows. None, or why it can't."""
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            try:
+                connection = self._connect()
+                with connection.transaction():
+                    connection.execute(SETUP_LOCK)
+                    connection.execute(SCHEMA)
+                    for resource in (FENCED, UNFENCED):
+                        connection.execute(
+                            "INSERT INTO fencepost.resource (run, lock, resource) VALUES (%s, %s, %s) "
+                            "ON CONFLICT DO NOTHING",
+                            (self._row["run"], self._row["lock"], resource),
+                        )
+                return None
+            except psycopg.Error as error:
+                self.close()
+                if time.monotonic() > deadline:
+                    return f"no usable PostgreSQL within {timeout_seconds:g} s: {error}"
+            time.sleep(0.1)
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        if self._connection is None or self._connection.closed:
+            self._connection = connect(self._config)
+            self.reconnects += 1
+        return self._connection
+
+    def _one(self, sql: str, values: Mapping[str, Any]) -> int | None:
+        """The number that a statement returns, None without a row. ResourceError says whether it can have happened."""
+        try:
+            connection = self._connect()
+        except psycopg.Error as error:
+            raise ResourceError("fail", f"no connection to the resource: {error}") from error
+        try:
+            row = connection.execute(sql, {**self._row, **values}).fetchone()
+        except psycopg.Error as error:
+            # With an SQLSTATE it is the server's answer: the statement was rolled back. Without, nobody answered.
+            broken = error.sqlstate is None or connection.closed
+            if connection.closed:
+                self.close()
+            raise ResourceError("info" if broken else "fail", str(error).strip()) from error
+        return None if row is None else int(row[0])
+
+    def read(self, resource: Resource, token: int | None) -> int:
+        """The version; the fenced twin raises its mark to the token, or refuses with `Stale`."""
+        version = self._one(READ[resource], {"resource": resource, "token": token})
+        if version is None:
+            raise Stale(token)
+        return version
+
+    def next_version(self) -> int:
+        """A version that nobody else makes: read + 1 of a stale reader could pass for the right one."""
+        self._made += 1
+        return self._made * 1000 + self._process % 1000
+
+    def write(self, resource: Resource, token: int | None, read: int, version: int) -> int:
+        """Write, and return `seq`; `Stale` when the fenced twin refused."""
+        values = {"resource": resource, "token": token, "read": read, "version": version}
+        seq = self._one(WRITE[resource], values)
+        if seq is None:
+            raise Stale(token)
+        return seq
+
+    def close(self) -> None:
+        """Drop the connection. Idempotent."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def connect(config: Mapping[str, Any]) -> psycopg.Connection[Any]:
+    """A connection whose every wait ends: the server stops long statements, the kernel gives up on a silent peer."""
+    return psycopg.connect(
+        host=config["host"],
+        port=int(config["port"]),
+        user=config["user"],
+        password=config["password"],
+        dbname=config["dbname"],
+        autocommit=True,
+        connect_timeout=2,
+        keepalives_idle=1,
+        keepalives_interval=1,
+        tcp_user_timeout=round(STATEMENT_SECONDS * 1000),
+        options=f"-c statement_timeout={round(STATEMENT_SECONDS * 1000)}",
+    )
+
+
+def ledger(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A run's accepted writes, in the resource's own order: lock, resource, seq, process, token, read, version, at
+    (UTC).
+    """
+    with connect(config) as connection:
+        if connection.execute("SELECT to_regclass('fencepost.ledger')").fetchone() == (None,):
+            return  # nobody ever prepared it
+        cursor = connection.execute(
+            f"SELECT {LEDGER_COLUMNS}, at FROM fencepost.ledger WHERE run = %s ORDER BY lock, resource, seq",
+            (config["run"],),
+        )
+        names = [column.name for column in cursor.description or ()]
+        for row in cursor:
+            record = dict(zip(names, row, strict=True))
+            del record["run"]
+            record["at"] = record["at"].isoformat()
+            yield record
+
+
+def main() -> int:
+    """Print the ledger of the run whose config stands on stdin, one JSON object a line."""
+    if sys.argv[1:] != ["--dump"]:
+        print("usage: python3 -m workloads.resource --dump < config.json", file=sys.stderr)
+        return 2
+    for record in ledger(json.loads(sys.stdin.readline())):
+        print(json.dumps(record, separators=(",", ":")))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
