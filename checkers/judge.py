@@ -11,7 +11,7 @@ from checkers.findings import Verdict, Word
 from checkers.intervals import Model, build
 from harness import registry
 from harness.errors import UsageError
-from harness.history.events import FENCED, OK, WRITE, History
+from harness.history.events import ACQUIRE, FENCED, NONE, OK, WRITE, History
 
 #: The order in which verdicts are shown; others that are registered follow.
 BUILT_IN = ("exclusion", "lease", "fencing", "fenced", "damage", "linearizable", "progress", "faults")
@@ -58,16 +58,22 @@ def judge(
     for name in wanted or ():
         if name not in known:
             raise UsageError(f"required verdict {name!r} is unknown (known: {', '.join(known)})")
-    model = build(history, owners=owners, certificates=certificates)
-    verdicts = {name: _run(name, model) for name in known}
-    required = tuple(dict.fromkeys(wanted)) if wanted is not None else _default_required(model)
+    owned = history.meta.owners if owners is None else owners
+    required = tuple(dict.fromkeys(wanted)) if wanted is not None else _default_required(history, owned)
+    try:
+        model = build(history, owners=owners, certificates=certificates)
+    except Exception:  # noqa: BLE001  as in `_run`: without the model nothing is known, and nothing passes
+        verdicts = dict.fromkeys(known, _crashed())
+    else:
+        verdicts = {name: _run(name, model) for name in known}
+    grants = int(((history.f == ACQUIRE) & (history.type == OK)).sum())
     return Judgement(
         path=history.path,
-        valid=_overall(model, [verdicts[name].valid for name in required]),
+        valid=_overall([verdicts[name].valid for name in required], grants >= history.meta.min_grants),
         required=required,
         verdicts=verdicts,
         events=len(history),
-        grants=len(model),
+        grants=grants,
     )
 
 
@@ -86,14 +92,18 @@ def _run(name: str, model: Model) -> Verdict:
         if not isinstance(verdict, Verdict):
             raise TypeError(f"checker {name!r} returned {type(verdict).__name__} where a Verdict is due")
     except Exception:  # noqa: BLE001  whatever a checker dies of, the other verdicts stand and this one is unknown
-        return Verdict("unknown", note="the checker crashed:\n" + traceback.format_exc())
+        return _crashed()
     return verdict
 
 
-def _default_required(model: Model) -> tuple[str, ...]:
-    history = model.history
-    names = ["lease"] if model.owners else []
-    if model.owners and bool(model.has_token.any()):
+def _crashed() -> Verdict:
+    return Verdict("unknown", note="the checker crashed:\n" + traceback.format_exc())
+
+
+def _default_required(history: History, owners: bool) -> tuple[str, ...]:
+    names = ["lease"] if owners else []
+    granted = (history.f == ACQUIRE) & (history.type == OK)
+    if owners and bool((history.token[granted] != NONE).any()):
         names.append("fencing")
     if bool(((history.f == WRITE) & (history.type == OK) & (history.resource == FENCED)).any()):
         names.append("fenced")
@@ -104,9 +114,7 @@ def _default_required(model: Model) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _overall(model: Model, words: list[Word]) -> Word:
+def _overall(words: list[Word], enough: bool) -> Word:
     if any(word is False for word in words):
         return False
-    if any(word == "unknown" for word in words) or len(model) < model.history.meta.min_grants:
-        return "unknown"
-    return True
+    return True if enough and all(word is True for word in words) else "unknown"

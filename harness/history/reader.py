@@ -27,20 +27,34 @@ def read(
     `unknown`) and `fields` (our name: theirs) are for imported histories alone, see `harness.history.imports`.
     Raises `HistoryError` with the line and the reason, line 0 where the file itself can't be read.
     """
-    file = Path(path)
-    if file.is_dir():
-        file = file / HISTORY_FILE
-    try:
-        if format == "auto":
-            format = _guess(file)
-        if format == "fencepost":
-            return _read_native(file)
-    except OSError as error:
-        raise HistoryError(file, 0, error.strerror or str(error)) from None
+    file = find(path)
+    format = detect(file) if format == "auto" else format
+    if format == "fencepost":
+        return read_native(file)
     from harness.history import imports  # only who reads other people's histories pays for it
 
-    history: History = imports.read(file, format=format, release_fail=release_fail, fields=fields)
-    return history
+    return imports.read(file, format=format, release_fail=release_fail, fields=fields)
+
+
+def find(path: str | Path) -> Path:
+    """The history file that a path means: itself, or the `history.jsonl` in that folder."""
+    file = Path(path)
+    if not file.is_dir():
+        return file
+    if not (file / HISTORY_FILE).exists():
+        raise HistoryError(file, 0, f"a folder without a {HISTORY_FILE}")
+    return file / HISTORY_FILE
+
+
+def detect(file: Path) -> str:
+    """What a file is written in, by its name and its first bytes: an entry of `FORMATS`, never `auto`.
+
+    Raises `HistoryError` when it can't be opened.
+    """
+    try:
+        return _guess(file)
+    except OSError as error:
+        raise HistoryError(file, 0, error.strerror or str(error)) from None
 
 
 def _guess(file: Path) -> str:
@@ -56,8 +70,12 @@ def _guess(file: Path) -> str:
     return "fencepost"
 
 
-def _read_native(file: Path) -> History:
-    data = file.read_bytes().removeprefix(b"\xef\xbb\xbf")
+def read_native(file: Path) -> History:
+    """A `history.jsonl`. Raises `HistoryError`."""
+    try:
+        data = file.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    except OSError as error:
+        raise HistoryError(file, 0, error.strerror or str(error)) from None
     meta, columns = _read_exactly(data, file)
     return finish(meta, columns, file)
 

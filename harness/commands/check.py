@@ -1,0 +1,321 @@
+"""`fencepost check`: decide the verdicts of recorded histories."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.errors import HistoryError, UsageError
+
+if TYPE_CHECKING:
+    from checkers import Judgement
+    from checkers.findings import Verdict, Word
+    from harness.history import History
+
+
+@dataclass(frozen=True)
+class _Options:
+    """How histories are to be read and judged."""
+
+    format: str
+    release_fail: str | None
+    fields: dict[str, str]
+    ttl: float | None
+    require: tuple[str, ...] | None
+    no_owners: bool
+    certificates: bool
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What became of one path: a judgement, or the error that kept it from being read."""
+
+    path: str
+    judgement: Judgement | None = None
+    error: HistoryError | None = None
+    history: History | None = None
+    policies: dict[str, Judgement] | None = None
+    """The judgements under the other readings of a failed release, the chosen one first; None for native histories."""
+
+    def to_json(self) -> dict[str, Any]:
+        if self.judgement is None:
+            assert self.error is not None
+            return {"path": self.path, "error": {"line": self.error.line, "reason": self.error.reason}}
+        out = {**self.judgement.to_json(), "path": self.path}
+        if self.policies is not None:
+            chosen, *others = self.policies
+            out["release_fail"] = {
+                "policy": chosen,
+                "differs": {name: _differences(self.policies[chosen], self.policies[name]) for name in others},
+            }
+        return out
+
+
+@click.command(
+    "check",
+    epilog="""\b
+Examples:
+  fencepost check results/my-trial                    # a table, and what went wrong in words
+  fencepost check cases/*.jsonl --json                # the same for programs
+  fencepost check results/my-trial --explain 1        # the events around the first finding, by contender
+  fencepost check history.jsonl --require lease,fencing
+  fencepost check history.edn --no-owners --release-fail released
+  fencepost check ops.json --map time=timestamp --map token=value.fence
+
+\b
+Exit code: 1 when a history is invalid, else 2 when one can't be read, else 3 when one is unknown, else 0.""",
+)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="One object for each PATH, as a list.")
+@click.option(
+    "--require", metavar="A,B", help="The verdicts that make up the overall word (default: what the meta says)."
+)
+@click.option("--no-owners", is_flag=True, help="Any process may release: judge a plain mutex, without expiry.")
+@click.option(
+    "--certificates", is_flag=True, help="Add to linearizable what its answer can be checked by (with --json)."
+)
+@click.option("--explain", type=click.IntRange(1), metavar="N", help="Print the events around finding N.")
+@click.option("--verdict", metavar="NAME", help="Whose finding N (default: the first verdict that is false).")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["auto", "fencepost", "edn", "jepsen-json"]),
+    default="auto",
+    show_default=True,
+    help="What the histories are written in; auto tells by name and content.",
+)
+@click.option(
+    "--release-fail",
+    type=click.Choice(["held", "released", "unknown"]),
+    help="What a failed release says in an imported history: the lock was still held, was no longer, or nothing.",
+)
+@click.option(
+    "--map", "maps", multiple=True, metavar="FIELD=NAME", help="What an imported history calls a field of ours."
+)
+@click.option("--ttl", type=float, metavar="SECONDS", help="Time to live of the leases in an imported history.")
+def command(
+    paths: tuple[str, ...],
+    as_json: bool,
+    require: str | None,
+    no_owners: bool,
+    certificates: bool,
+    explain: int | None,
+    verdict: str | None,
+    format_: str,
+    release_fail: str | None,
+    maps: tuple[str, ...],
+    ttl: float | None,
+) -> None:
+    """Decide the verdicts of recorded histories.
+
+    PATH is a history, or a folder with a history.jsonl. Histories of Jepsen and Knossos (EDN, JSON) are read too.
+    What each verdict means is in docs/verdicts.md.
+    """
+    options = _Options(
+        format=format_,
+        release_fail=release_fail,
+        fields=_fields(maps),
+        ttl=ttl,
+        require=_required(require),
+        no_owners=no_owners,
+        certificates=certificates,
+    )
+    if explain is not None:
+        if len(paths) != 1 or as_json:
+            raise UsageError("--explain is for one PATH, and not with --json")
+        _explain(_check(paths[0], options), explain, verdict)
+        return
+    if verdict is not None:
+        raise UsageError("--verdict goes with --explain")
+    results = []
+    for path in paths:
+        result = _check(path, options)
+        # Only --explain needs the events again: a long list of paths mustn't keep them all.
+        results.append(_Result(result.path, result.judgement, result.error, None, result.policies))
+    if as_json:
+        click.echo(json.dumps([result.to_json() for result in results], ensure_ascii=False))
+    else:
+        _show(results)
+    sys.exit(_exit_code(results))
+
+
+def _required(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    from checkers.judge import verdict_names
+
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    known = verdict_names()
+    for name in names:
+        if name not in known:
+            raise UsageError(f"--require: there is no verdict {name!r} (known: {', '.join(known)})")
+    return names
+
+
+def _fields(maps: tuple[str, ...]) -> dict[str, str]:
+    if not maps:
+        return {}
+    from harness.history.imports import parse_fields
+
+    return parse_fields(maps)
+
+
+def _check(path: str, options: _Options) -> _Result:
+    from checkers import judge
+    from harness.history import reader
+
+    try:
+        file = reader.find(path)
+        kind = reader.detect(file) if options.format == "auto" else options.format
+        if kind == "fencepost":
+            histories = {"": reader.read_native(file)}
+        else:
+            from harness.history import imports
+
+            histories = imports.readings(
+                file,
+                format=kind,
+                release_fail=options.release_fail,
+                fields=options.fields,
+                owners=False if options.no_owners else None,
+                ttl=options.ttl,
+            )
+        owners = False if options.no_owners else None
+        judgements = {
+            policy: judge(history, options.require, owners, options.certificates)
+            for policy, history in histories.items()
+        }
+    except HistoryError as error:
+        return _Result(path, error=error)
+    except UsageError as error:
+        if options.require is not None:
+            raise
+        # The meta requires a verdict that isn't there: the history's fault, not the caller's.
+        return _Result(path, error=HistoryError(path, 1, str(error)))
+    except MemoryError:
+        return _Result(path, error=HistoryError(path, 0, "not enough memory to read and judge it"))
+    except Exception as error:  # noqa: BLE001  the other paths still get their answer, and this one no pass
+        click.echo(traceback.format_exc(), err=True)
+        return _Result(path, error=HistoryError(path, 0, f"reading it failed, a bug of Fencepost: {error!r}"))
+    chosen = next(iter(judgements))
+    return _Result(
+        path,
+        judgements[chosen],
+        history=histories[chosen],
+        policies=judgements if kind != "fencepost" and len(judgements) > 1 else None,
+    )
+
+
+def _exit_code(results: list[_Result]) -> int:
+    words = [result.judgement.valid for result in results if result.judgement is not None]
+    if any(word is False for word in words):
+        return 1
+    if len(words) < len(results):
+        return 2
+    return 3 if "unknown" in words else 0
+
+
+# -- for people -------------------------------------------------------------------------------------------------------
+
+_SIGNS: dict[Any, tuple[str, str]] = {
+    True: ("true", "green"),
+    False: ("FALSE", "red"),
+    "unknown": ("unknown", "yellow"),
+}
+
+
+def _word(word: Word, width: int = 0) -> str:
+    sign, colour = _SIGNS[word]
+    return click.style(sign.ljust(width), fg=colour, bold=word is False)
+
+
+def _show(results: list[_Result]) -> None:
+    for number, result in enumerate(results):
+        if number:
+            click.echo()
+        if result.judgement is None:
+            assert result.error is not None
+            click.echo(click.style(f"{result.path}: can't be read", fg="red", bold=True))
+            where = f"line {result.error.line}: " if result.error.line else ""
+            click.echo(f"  {where}{result.error.reason}")
+        else:
+            _show_one(result, result.judgement)
+    if len(results) > 1:
+        counts = dict.fromkeys(("true", "FALSE", "unknown", "unreadable"), 0)
+        for result in results:
+            counts["unreadable" if result.judgement is None else _SIGNS[result.judgement.valid][0]] += 1
+        told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+        click.echo(f"\n{len(results)} histories: {told}")
+
+
+def _show_one(result: _Result, judgement: Judgement) -> None:
+    grants = f"{judgement.grants:,} grant{'' if judgement.grants == 1 else 's'}"
+    click.echo(f"{result.path}: {_word(judgement.valid)}  ({judgement.events:,} events, {grants})")
+    width = max(len(name) for name in judgement.verdicts)
+    for name, verdict in judgement.verdicts.items():
+        count = _count(verdict)
+        mark = "required" if name in judgement.required else ""
+        said = count or ("" if verdict.note is None or verdict.valid is True else verdict.note.partition("\n")[0])
+        click.echo(f"  {name:<{width}}  {_word(verdict.valid, 8)}  {mark:<9}  {said}".rstrip())
+    for name, verdict in judgement.verdicts.items():
+        if verdict.valid is False and verdict.findings:
+            finding = verdict.findings[0]
+            blame = f", blame {finding.blame}" if finding.blame else ""
+            lines = ", ".join(str(line) for line in finding.events)
+            click.echo(f"\n  {name}: {finding.kind}{blame} (line{'s' if len(finding.events) != 1 else ''} {lines})")
+            click.echo(click.wrap_text(finding.text, width=100, initial_indent="    ", subsequent_indent="    "))
+        elif verdict.note is not None and "\n" in verdict.note:
+            click.echo(f"\n  {name}: {verdict.note}")
+    if result.policies is not None:
+        _show_policies(result.policies)
+
+
+def _count(verdict: Verdict) -> str:
+    count = len(verdict.findings) if verdict.count is None else verdict.count
+    return f"{count:,} finding{'' if count == 1 else 's'}" if count else ""
+
+
+def _differences(one: Judgement, other: Judgement) -> dict[str, Word]:
+    """The words of another judgement where they differ from one's, `valid` among them."""
+    words: dict[str, Word] = {} if one.valid == other.valid else {"valid": other.valid}
+    for name, verdict in other.verdicts.items():
+        if one.verdicts[name].valid != verdict.valid:
+            words[name] = verdict.valid
+    return words
+
+
+def _show_policies(policies: dict[str, Judgement]) -> None:
+    chosen, *others = policies
+    click.echo(f"\n  Some releases failed; this reads them by --release-fail {chosen}.")
+    for other in others:
+        words = _differences(policies[chosen], policies[other])
+        if words:
+            told = ", ".join(f"{name} {_SIGNS[word][0]}" for name, word in words.items())
+            click.echo(click.style(f"  By --release-fail {other} it would be otherwise: {told}.", fg="yellow"))
+
+
+def _explain(result: _Result, number: int, name: str | None) -> None:
+    from checkers.explain import explain
+
+    if result.judgement is None or result.history is None:
+        assert result.error is not None
+        raise result.error
+    verdicts = result.judgement.verdicts
+    if name is None:
+        name = next((key for key, verdict in verdicts.items() if verdict.valid is False), None)
+        if name is None:
+            raise UsageError("no verdict is false; name one with --verdict")
+    elif name not in verdicts:
+        raise UsageError(f"there is no verdict {name!r} (known: {', '.join(verdicts)})")
+    findings = verdicts[name].findings
+    if number > len(findings):
+        raise UsageError(
+            f"{name} lists {len(findings)} finding{'' if len(findings) == 1 else 's'}, so there is no {number}"
+        )
+    click.echo(f"{name}, finding {number} of {_count(verdicts[name])}")
+    click.echo(explain(result.history, findings[number - 1]))
