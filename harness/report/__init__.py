@@ -1,0 +1,28 @@
+"""The HTML reports: one page for a trial, one for a matrix. How to read them is in docs/report.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def write_trial(folder: Path, out: Path | None = None) -> Path:
+    """Writes a trial's report (`report.html` in its folder, or `out`) and returns its path.
+
+    `folder` is a trial's folder (docs/layout.md) or a bare history; of a folder only the history is needed, and not
+    even that when `trial.json` says that the trial failed. The stored verdicts are used unless they are missing or
+    older than the history. Raises HistoryError or ConfigError that names the file, and the line or key.
+    """
+    from harness.report import trial  # jinja2 and pandas cost 0.4 s that a trial shouldn't pay at its start
+
+    return trial.write(folder, out)
+
+
+def write_matrix(folder: Path, out: Path | None = None) -> Path:
+    """Writes a matrix's page (`index.html` in its folder, or `out`) and returns its path.
+
+    Reads `matrix.json`, and of each trial its `verdict.json` where there is one. Raises ConfigError that names the file
+    and the key.
+    """
+    from harness.report import matrix
+
+    return matrix.write(folder, out)

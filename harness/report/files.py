@@ -1,0 +1,283 @@
+"""Reading a trial's folder and a matrix for the report; every complaint names the file and the key (docs/layout.md)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from harness.errors import ConfigError, HistoryError
+
+HISTORY = "history.jsonl"
+TRIAL = "trial.json"
+FAULTS = "faults.jsonl"
+VERDICT = "verdict.json"
+MATRIX = "matrix.json"
+REPORT = "report.html"
+INDEX = "index.html"
+
+T = TypeVar("T")
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """What was tried: one system, one workload, one fault, and the parameters that aren't usual."""
+
+    system: str
+    workload: str = "lock"
+    fault: str = "none"
+    parameters: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def words(self) -> str:
+        """`etcd · lock · freeze-holder`."""
+        return " · ".join((self.system, self.workload, self.fault))
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How the trial ended."""
+
+    word: str
+    exit_code: int | None = None
+    valid: bool | str | None = None
+    grants: int | None = None
+    handovers: int | None = None
+    reasons: list[str] = msgspec.field(default_factory=list)
+
+
+class Phase(msgspec.Struct, frozen=True, kw_only=True):
+    """A stretch of the trial; ns on the history's clock. `end` is None when the trial broke off in it."""
+
+    name: str
+    start: int
+    end: int | None = None
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """One host of the trial."""
+
+    role: str = "?"
+    addresses: list[str] = msgspec.field(default_factory=list)
+
+
+class Contender(msgspec.Struct, frozen=True, kw_only=True):
+    """One process that competes; `hello` is what it said of itself."""
+
+    node: str | None = None
+    guarded: bool | None = None
+    hello: dict[str, Any] | None = None
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """`trial.json`, as far as the report uses it. All is optional: a trial that failed early knows little."""
+
+    format: int = 1
+    id: str | None = None
+    cell: Cell | None = None
+    config: dict[str, Any] = msgspec.field(default_factory=dict)
+    repeat: str | None = None
+    versions: dict[str, Any] = msgspec.field(default_factory=dict)
+    images: dict[str, Any] = msgspec.field(default_factory=dict)
+    nodes: dict[str, Node] = msgspec.field(default_factory=dict)
+    contenders: dict[str, Contender] = msgspec.field(default_factory=dict)
+    system: Any = None
+    epoch: dict[str, Any] = msgspec.field(default_factory=dict)
+    phases: list[Phase] = msgspec.field(default_factory=list)
+    outcome: Outcome | None = None
+    expect: dict[str, Any] = msgspec.field(default_factory=dict)
+    error: str | None = None
+
+
+class FaultLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of `faults.jsonl`: one phase of one fault, with the evidence of its receipt."""
+
+    id: str | int
+    phase: str
+    time: int | None = None
+    kind: str | None = None
+    target: str | None = None
+    targets: list[str] | None = None
+    processes: list[int] | None = None
+    receipt: str | None = None
+    reason: str | None = None
+    evidence: Any = None
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One finding of `fencepost check --json`."""
+
+    kind: str
+    lock: str | None = None
+    events: list[int] = msgspec.field(default_factory=list)
+    seconds: float | None = None
+    blame: str | None = None
+    text: str = ""
+
+
+class VerdictPart(msgspec.Struct, frozen=True, kw_only=True):
+    """One verdict of `fencepost check --json`."""
+
+    valid: bool | str
+    count: int = 0
+    findings: list[Finding] = msgspec.field(default_factory=list)
+    stats: dict[str, Any] = msgspec.field(default_factory=dict)
+    note: str | None = None
+
+
+class CheckError(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the history could not be read."""
+
+    line: int = 0
+    reason: str = ""
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """`verdict.json`: one object of `fencepost check --json`."""
+
+    valid: bool | str = "unknown"
+    required: list[str] = msgspec.field(default_factory=list)
+    verdicts: dict[str, VerdictPart] = msgspec.field(default_factory=dict)
+    events: int | None = None
+    grants: int | None = None
+    error: CheckError | None = None
+
+
+class MatrixCell(msgspec.Struct, frozen=True, kw_only=True):
+    """One trial of a matrix; `trial` is its folder, relative to the matrix's."""
+
+    trial: str
+    cell: Cell
+    outcome: Outcome
+    verdicts: dict[str, bool | str] = msgspec.field(default_factory=dict)
+    expect: dict[str, bool | str] = msgspec.field(default_factory=dict)
+
+
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A cell that makes no sense, and the rule that says so."""
+
+    cell: Cell
+    rule: str
+
+
+class Matrix(msgspec.Struct, frozen=True, kw_only=True):
+    """`matrix.json`."""
+
+    format: int = 1
+    id: str | None = None
+    file: str | None = None
+    cells: list[MatrixCell] = msgspec.field(default_factory=list)
+    left_out: list[LeftOut] = msgspec.field(default_factory=list)
+    not_run: int = 0
+    """Cells that were cut short."""
+    seconds: float | None = None
+    jobs: int | None = None
+    errors: list[str] = msgspec.field(default_factory=list)
+    """What went wrong outside of any cell."""
+
+
+@dataclass(frozen=True)
+class Injection:
+    """Both lines of one fault in the journal, joined by its id."""
+
+    start: FaultLine | None = None
+    stop: FaultLine | None = None
+
+
+@dataclass(frozen=True)
+class Journal:
+    """`faults.jsonl`, by fault id. `present` is False when there is no such file."""
+
+    faults: Mapping[str, Injection] = field(default_factory=dict)
+    present: bool = False
+
+
+def read_trial(folder: Path) -> Trial | None:
+    """The trial's own record; None when there is no `trial.json`. Raises ConfigError with file, key and reason."""
+    return _document(folder / TRIAL, Trial)
+
+
+def read_matrix(folder: Path) -> Matrix:
+    """Raises ConfigError when there is no `matrix.json`, or when it is malformed."""
+    matrix = _document(folder / MATRIX, Matrix)
+    if matrix is None:
+        raise ConfigError(folder / MATRIX, None, "no such file; a matrix is a folder that `fencepost matrix` wrote")
+    return matrix
+
+
+def read_verdict(path: Path) -> Checked | None:
+    """The stored verdicts; None when there is no such file. Raises ConfigError with file, key and reason."""
+    return _document(path, Checked)
+
+
+def read_journal(folder: Path) -> Journal:
+    """The journal of the faults. A malformed line is a HistoryError that names it."""
+    path = folder / FAULTS
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return Journal()
+    decoder = msgspec.json.Decoder(FaultLine)
+    faults: dict[str, Injection] = {}
+    for number, text in enumerate(data.split(b"\n"), 1):
+        if not text.strip():
+            continue
+        try:
+            line = decoder.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise HistoryError(path, number, _reason(error)) from None
+        known = faults.get(str(line.id), Injection())
+        if line.phase == "start":
+            known = Injection(line, known.stop)
+        elif line.phase == "stop":
+            known = Injection(known.start, line)
+        else:
+            raise HistoryError(path, number, f"phase must be start or stop, not {line.phase!r}")
+        faults[str(line.id)] = known
+    return Journal(faults, present=True)
+
+
+def read_lines(path: Path, wanted: Iterable[int]) -> dict[int, Mapping[str, Any]]:
+    """The events that stand on these lines (from 1) of a history in our own format, by line number.
+
+    For the handful of events that a finding names; the whole history is never held as dicts. Lines that aren't there
+    (or, in a history of another format, aren't objects) are left out.
+    """
+    numbers = set(wanted)
+    found: dict[int, Mapping[str, Any]] = {}
+    if not numbers:
+        return found
+    last = max(numbers)
+    with path.open("rb") as stream:
+        for number, text in enumerate(stream, 1):
+            if number > last:
+                break
+            if number in numbers:
+                try:
+                    event = json.loads(text)
+                except (ValueError, RecursionError):
+                    continue
+                if isinstance(event, dict):
+                    found[number] = event
+    return found
+
+
+def _document(path: Path, kind: type[T]) -> T | None:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(path, None, error.strerror or str(error)) from None
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        reason, _, where = str(error).partition(" - at `")
+        raise ConfigError(path, where.rstrip("`").lstrip("$.") or None, reason) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(path, None, _reason(error)) from None
+
+
+def _reason(error: Exception) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else f"not JSON: {error}"

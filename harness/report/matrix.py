@@ -1,0 +1,359 @@
+"""The page of a matrix: systems by faults, each cell its verdicts; what was found, in words; the systems compared."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pandas as pd
+
+from harness.errors import ConfigError
+from harness.report import figures, files, page, words
+
+Measures = Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class Badge:
+    """One verdict of one cell. `flag` marks the one that was not expected."""
+
+    name: str
+    short: str
+    value: str
+    flag: bool
+    title: str
+
+
+@dataclass(frozen=True)
+class CellView:
+    """One trial in the grid."""
+
+    link: str | None
+    """Relative link to the trial's report; None when there is none."""
+    cell: files.Cell
+    words: str
+    tone: str
+    note: str
+    badges: Sequence[Badge]
+    reasons: Sequence[str]
+    parameters: str
+    """The parameters in which cells of this matrix differ."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One cell with its stored verdicts and the figures that are compared (NaN where unknown)."""
+
+    listed: files.MatrixCell
+    checked: files.Checked | None
+    measures: Measures
+
+
+COLUMNS = {
+    "handover": "median hand-over",
+    "handover_most": "longest hand-over",
+    "availability": "availability",
+    "gap": "longest gap",
+    "unsafe": "unsafe time",
+    "lease": "broken leases",
+    "stale": "harm, unfenced",
+    "fenced": "harm, fenced",
+}
+"""The figures of a trial."""
+
+
+def write(folder: Path, out: Path | None = None) -> Path:
+    """Writes a matrix's page; see `harness.report.write_matrix`."""
+    matrix = files.read_matrix(folder)
+    target = out or folder / files.INDEX
+    trials = [_trial(folder, cell) for cell in matrix.cells]
+    table = _table(trials)
+    systems = list(
+        dict.fromkeys([trial.listed.cell.system for trial in trials] + [o.cell.system for o in matrix.left_out])
+    )
+    faults = list(
+        dict.fromkeys([trial.listed.cell.fault for trial in trials] + [o.cell.fault for o in matrix.left_out])
+    )
+    differing = _differing(matrix)
+    outcomes = Counter(trial.listed.outcome.word for trial in trials)
+    context = {
+        "matrix": matrix,
+        "name": matrix.id or folder.name,
+        "systems": systems,
+        "faults": faults,
+        "grid": _grid(folder, target, trials, differing),
+        "left_out": {(out.cell.system, out.cell.fault): out.rule for out in matrix.left_out},
+        "names": words.in_order(dict.fromkeys(name for trial in trials for name in trial.listed.verdicts)),
+        "counts": [(*words.outcome(word), number) for word, number in outcomes.most_common()],
+        "short": _short(trials),
+        "surprises": _surprises(folder, target, trials),
+        "compared": _compared(table, systems),
+        "pivots": _pivots(table, systems, faults),
+    }
+    try:
+        return page.write(target, page.render("matrix.html.j2", **context))
+    except OSError as error:
+        raise ConfigError(target, None, f"can't be written: {error.strerror or error}") from None
+
+
+def _trial(folder: Path, listed: files.MatrixCell) -> Trial:
+    checked = files.read_verdict(folder / listed.trial / files.VERDICT)
+    parts = checked.verdicts if checked else {}
+
+    def count(*names: str) -> float | None:
+        known = [parts[name].count for name in names if name in parts]
+        return float(sum(known)) if known else None
+
+    handover = parts["progress"].stats.get("handover_seconds") if "progress" in parts else None
+    handover = handover if isinstance(handover, Mapping) else {}
+    return Trial(
+        listed,
+        checked,
+        {
+            "handover": _real(handover.get("median")),
+            "handover_most": _real(handover.get("max")),
+            "availability": figures.number(parts.get("progress"), "availability"),
+            "gap": figures.number(parts.get("progress"), "longest_gap"),
+            "unsafe": figures.number(parts.get("exclusion"), "unsafe_seconds"),
+            "lease": count("lease"),
+            "stale": count("damage"),
+            "fenced": count("fenced"),
+            "grants": None if listed.outcome.grants is None else float(listed.outcome.grants),
+        },
+    )
+
+
+def _real(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _table(trials: Sequence[Trial]) -> pd.DataFrame:
+    """One row for each trial: `system fault`, and its figures as floats (NaN where unknown)."""
+    rows = [
+        {"system": trial.listed.cell.system, "fault": trial.listed.cell.fault, **trial.measures} for trial in trials
+    ]
+    columns = ["system", "fault", *COLUMNS, "grants"]
+    table = pd.DataFrame(rows, columns=columns)
+    return table.astype({name: "float64" for name in columns[2:]})
+
+
+# -- the grid
+
+
+def _differing(matrix: files.Matrix) -> list[str]:
+    """The parameters in which cells of the same system and fault differ."""
+    seen: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for each in matrix.cells:
+        seen.setdefault((each.cell.system, each.cell.fault), []).append(
+            {"workload": each.cell.workload, **each.cell.parameters}
+        )
+    names: dict[str, None] = {}
+    for parameters in seen.values():
+        for name in dict.fromkeys(key for each in parameters for key in each):
+            if any(each.get(name) != parameters[0].get(name) for each in parameters):
+                names[name] = None
+    return list(names)
+
+
+def _grid(
+    folder: Path, target: Path, trials: Sequence[Trial], differing: Sequence[str]
+) -> dict[tuple[str, str], list[CellView]]:
+    grid: dict[tuple[str, str], list[CellView]] = {}
+    for trial in trials:
+        cell = trial.listed.cell
+        grid.setdefault((cell.system, cell.fault), []).append(_view(folder, target, trial, differing))
+    return grid
+
+
+def _view(folder: Path, target: Path, trial: Trial, differing: Sequence[str]) -> CellView:
+    listed = trial.listed
+    outcome, tone = words.outcome(listed.outcome.word)
+    values = {"workload": listed.cell.workload, **listed.cell.parameters}
+    parameters = [_parameter(name, values[name]) for name in differing if name in values]
+    grants = listed.outcome.grants
+    return CellView(
+        link=_report(folder, target, listed.trial),
+        cell=listed.cell,
+        words=outcome,
+        tone="good" if tone == "good" else tone,
+        note="" if grants is None else words.count(grants, "grant"),
+        badges=[_badge(trial, name) for name in words.in_order(listed.verdicts)],
+        reasons=listed.outcome.reasons,
+        parameters=", ".join(parameters),
+    )
+
+
+def _parameter(name: str, value: Any) -> str:
+    if name == "guarded" and isinstance(value, bool):
+        return "guarded" if value else "naive"
+    return f"{name} {value}"
+
+
+def _badge(trial: Trial, name: str) -> Badge:
+    value = words.truth(trial.listed.verdicts[name])
+    required = trial.checked.required if trial.checked else []
+    expected = trial.listed.expect.get(name)
+    title = f"{name}: {words.statement(name, value)}"
+    part = trial.checked.verdicts.get(name) if trial.checked else None
+    if part is not None and part.findings:
+        title += "\n" + part.findings[0].text
+    flag = False
+    if expected is not None and expected != "any":
+        wanted = words.truth(expected)
+        flag = value != wanted
+        title += f"\nexpected: {wanted}"
+    elif expected is None and name in required:
+        flag = value == "false" and not _implied(name, trial.listed.expect)
+    return Badge(name, words.SHORT.get(name, name[:6]), value, flag, title)
+
+
+def _implied(name: str, expect: Mapping[str, Any]) -> bool:
+    """`linearizable` is false exactly when lease or fencing is: whoever expects those expects it."""
+    return name == "linearizable" and any(expect.get(other) in (False, "any") for other in ("lease", "fencing"))
+
+
+def _report(folder: Path, target: Path, trial: str) -> str | None:
+    path = folder / trial / files.REPORT
+    if not path.is_file():
+        return None
+    try:
+        relative = path.resolve().relative_to(target.parent.resolve())
+    except ValueError:
+        return path.resolve().as_uri()
+    return quote(relative.as_posix())
+
+
+# -- in words
+
+
+def _short(trials: Sequence[Trial]) -> list[tuple[str, str, str]]:
+    """What was violated, by whom, under what: (tone, head, sentence), the gravest first."""
+    said: list[tuple[str, str, str]] = []
+    for name, head, tone in (
+        ("lease", "Promises broken", "bad"),
+        ("fencing", "Tokens out of order", "bad"),
+        ("fenced", "Harm in spite of fencing", "bad"),
+        ("damage", "Harm without fencing", "odd"),
+        ("exclusion", "Two believers", "odd"),
+        ("progress", "Stuck", "bad"),
+        ("faults", "Faults not proven", "odd"),
+    ):
+        hit = [trial for trial in trials if trial.listed.verdicts.get(name) is False]
+        if hit:
+            said.append((tone, head, _who_and_when(name, hit) + "."))
+    clean = []
+    for name, text in (
+        ("lease", "every lease promise was kept"),
+        ("fencing", "tokens rose everywhere"),
+        ("fenced", "the resource that checks tokens was never harmed"),
+        ("damage", "the unfenced twin was never harmed"),
+        ("exclusion", "never did two contenders believe at once"),
+    ):
+        values = [trial.listed.verdicts[name] for trial in trials if name in trial.listed.verdicts]
+        if values and all(value is True for value in values):
+            clean.append(text)
+    if clean:
+        text = words.listing(clean) + "."
+        said.append(("good", "Held in every cell", text[0].upper() + text[1:]))
+    return said
+
+
+def _who_and_when(name: str, hit: Sequence[Trial]) -> str:
+    """`redis under clock-leader (early-grant 3; blame …); etcd under freeze-holder (2.1 s)`."""
+    by_system: dict[str, list[str]] = {}
+    for trial in hit:
+        cell = trial.listed.cell
+        more = ["as expected"] if trial.listed.expect.get(name) is False else []
+        part = trial.checked.verdicts.get(name) if trial.checked else None
+        if part is not None:
+            if name == "exclusion":
+                unsafe = trial.measures["unsafe"]
+                if unsafe is not None:
+                    more.append(words.seconds(unsafe))
+                blame = Counter(finding.blame for finding in part.findings if finding.blame).most_common(1)
+                if blame:
+                    more.append(f"blame {words.BLAME.get(str(blame[0][0]), str(blame[0][0]))}")
+            else:
+                more += [f"{number} {kind}" for kind, number in Counter(f.kind for f in part.findings).most_common()]
+        by_system.setdefault(cell.system, []).append(cell.fault + (f" ({', '.join(more)})" if more else ""))
+    return "; ".join(f"{system} under {words.listing(faults)}" for system, faults in by_system.items())
+
+
+def _surprises(folder: Path, target: Path, trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """The cells that didn't end as expected, with the reasons."""
+    return [
+        {
+            "cell": trial.listed.cell,
+            "link": _report(folder, target, trial.listed.trial),
+            "words": words.outcome(trial.listed.outcome.word)[0],
+            "tone": words.outcome(trial.listed.outcome.word)[1],
+            "reasons": trial.listed.outcome.reasons,
+        }
+        for trial in trials
+        if trial.listed.outcome.word != "as-expected"
+    ]
+
+
+# -- compared
+
+
+def _compared(table: pd.DataFrame, systems: Sequence[str]) -> list[dict[str, Any]]:
+    """One row for each system; the bars are shares of the largest value of their column."""
+    if table.empty:
+        return []
+    calm = table[table["fault"] == "none"].groupby("system")
+    every = table.groupby("system")
+    columns = {
+        "cells": every.size().astype("float64"),
+        "grants": every["grants"].sum(min_count=1),
+        "handover": calm["handover"].median(),
+        "handover_most": every["handover_most"].max(),
+        "available": calm["availability"].mean(),
+        "available_least": every["availability"].min(),
+        "gap": every["gap"].max(),
+        "unsafe": every["unsafe"].sum(min_count=1),
+        "lease": every["lease"].sum(min_count=1),
+        "stale": every["stale"].sum(min_count=1),
+        "fenced": every["fenced"].sum(min_count=1),
+    }
+    frame = pd.DataFrame(columns).reindex([system for system in systems if system in set(table["system"])])
+    shares = frame.div(frame.max().where(frame.max() > 0)).fillna(0.0)
+    rows = []
+    for system in frame.index:
+        values = frame.loc[system].to_dict()
+        rows.append({"system": system, "share": shares.loc[system].to_dict(), **values})
+    return rows
+
+
+def _pivots(
+    table: pd.DataFrame, systems: Sequence[str], faults: Sequence[str]
+) -> list[tuple[str, str, list[tuple[str, list[tuple[str, float]]]]]]:
+    """Tables of one figure, faults by systems: (title, tone, [(fault, [(text, share of the largest)])])."""
+    made = []
+    for name, title, tone, spell in (
+        ("handover", "Median hand-over", "", words.seconds),
+        ("handover_most", "Longest hand-over", "", words.seconds),
+        ("availability", "Availability", "", words.share),
+        ("unsafe", "Unsafe time", "hurt", words.seconds),
+    ):
+        pivot = table.pivot_table(
+            index="fault", columns="system", values=name, aggfunc="mean", observed=True, dropna=False
+        )
+        pivot = pivot.reindex(index=list(faults), columns=list(systems))
+        most = pivot.max().max()
+        if not isinstance(most, float) or math.isnan(most):
+            continue
+        rows = []
+        for fault in faults:
+            cells = []
+            for system in systems:
+                value = float(pivot.loc[fault].to_dict()[system])
+                cells.append((spell(value), 0.0 if math.isnan(value) or not most else value / most))
+            rows.append((fault, cells))
+        made.append((title, tone, rows))
+    return made

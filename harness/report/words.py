@@ -1,0 +1,204 @@
+"""What the report says in words: verdicts, outcomes, events, durations. No markup here, and no judgement of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+VERDICTS = ("exclusion", "lease", "fencing", "fenced", "damage", "linearizable", "progress", "faults")
+"""The order in which verdicts are shown; a verdict of a third party follows after these."""
+
+SHORT = {
+    "exclusion": "excl",
+    "lease": "lease",
+    "fencing": "token",
+    "fenced": "fenced",
+    "damage": "damage",
+    "linearizable": "linear",
+    "progress": "progr",
+    "faults": "faults",
+}
+"""What fits on a badge of the matrix."""
+
+_STATEMENTS: dict[str, dict[str, str]] = {
+    "exclusion": {
+        "true": "Two contenders never believed at once that they held the lock.",
+        "false": "Two contenders believed at once that they held the lock.",
+        "unknown": "Whether two contenders believed at once that they held the lock can't be told.",
+    },
+    "lease": {
+        "true": "The service kept every lease that it had promised.",
+        "false": "The service broke a lease that it had promised.",
+        "unknown": "Too little is known of the leases to say whether the service kept them.",
+    },
+    "fencing": {
+        "true": "Tokens rose strictly in the order of the grants.",
+        "false": "Tokens did not rise strictly in the order of the grants.",
+        "unknown": "Too few grants carry a token to say whether tokens rise.",
+    },
+    "fenced": {
+        "true": "The resource that checks tokens took no stale write and lost no update.",
+        "false": "The resource that checks tokens took a stale write or lost an update.",
+        "unknown": "The resource that checks tokens accepted no write that could be judged.",
+    },
+    "damage": {
+        "true": "The twin resource that checks nothing came to no harm either.",
+        "false": "The twin resource that checks nothing took a stale write or lost an update.",
+        "unknown": "The twin resource that checks nothing accepted no write that could be judged.",
+    },
+    "linearizable": {
+        "true": "All grants fit into one order with one holder at a time.",
+        "false": "No order of the grants has one holder at a time.",
+        "unknown": "Whether all grants fit into one order can't be told.",
+    },
+    "progress": {
+        "true": "Whoever wanted the lock got it again in time.",
+        "false": "Somebody wanted the free lock for longer than the bound, and got nothing.",
+        "unknown": "Nothing bounds the wait, or nobody tried.",
+    },
+    "faults": {
+        "true": "Every fault took effect, and every one was undone.",
+        "false": "A fault was not undone.",
+        "unknown": "A fault has no proof that it took effect.",
+    },
+}
+
+BLAME = {
+    "service": "the service",
+    "pause": "a pause of the earlier holder",
+    "clock": "a clock that was moved",
+    "late-grant": "a grant that arrived after its lease",
+    "client": "the client",
+}
+
+OUTCOMES = {
+    "as-expected": ("as expected", "good"),
+    "violation": ("violation", "bad"),
+    "unknown": ("unknown", "odd"),
+    "inconclusive": ("inconclusive", "odd"),
+    "harness-error": ("harness error", "bad"),
+}
+
+
+def statement(verdict: str, value: str) -> str:
+    """One sentence on what a verdict's value ("true", "false", "unknown") means."""
+    known = _STATEMENTS.get(verdict)
+    return known[value] if known else f"The verdict {verdict} is {value}."
+
+
+def outcome(word: str) -> tuple[str, str]:
+    """An outcome's words and its tone: `good`, `bad` or `odd`."""
+    return OUTCOMES.get(word, (word, "odd"))
+
+
+def truth(value: Any) -> str:
+    """A verdict's value as a word: "true", "false" or "unknown"."""
+    return "true" if value is True else "false" if value is False else "unknown"
+
+
+def in_order(names: Mapping[str, Any]) -> list[str]:
+    """Verdict names in the order of VERDICTS; others after them, as they come."""
+    return [name for name in VERDICTS if name in names] + [name for name in names if name not in VERDICTS]
+
+
+def seconds(value: float | None) -> str:
+    """A duration or instant in seconds, with as many digits as it deserves; "–" for none, "∞" for never."""
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞"
+    size = abs(value)
+    if size >= 100:
+        return f"{value:,.1f} s"
+    if size >= 1:
+        return f"{value:.2f} s"
+    if size == 0:
+        return "0 s"
+    if size >= 0.001:
+        return f"{value * 1000:.0f} ms"
+    return f"{value * 1_000_000:.0f} µs"
+
+
+def instant(value: float) -> str:
+    """A point on the time axis, to the millisecond."""
+    return f"{value:,.3f} s"
+
+
+def share(value: float | None) -> str:
+    """A share as per cent."""
+    if value is None or math.isnan(value):
+        return "–"
+    return f"{100 * value:.1f} %"
+
+
+def whole(value: float | None) -> str:
+    """A number of things; "–" when unknown."""
+    return "–" if value is None or math.isnan(value) else f"{value:,.0f}"
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """`3 grants`, `1 grant`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def listing(parts: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    if len(parts) <= 1:
+        return "".join(parts)
+    return ", ".join(parts[:-1]) + " and " + parts[-1]
+
+
+def who(process: Any) -> str:
+    """Who did an event."""
+    if isinstance(process, bool) or not isinstance(process, int):
+        return str(process)
+    return f"contender {process}"
+
+
+def event(keys: Mapping[str, Any]) -> str:
+    """What an event says, in words: `acquire: granted, token 34`."""
+    f, kind = str(keys.get("f", "?")), str(keys.get("type", "?"))
+    extra: list[str] = []
+    if f == "fault":
+        phase = {"start": "begins", "stop": "ends"}.get(str(keys.get("phase")), str(keys.get("phase")))
+        text = f"fault {keys.get('id', '')} {phase}: {keys.get('kind', '?')}"
+        if keys.get("targets"):
+            extra.append("on " + ", ".join(str(target) for target in keys["targets"]))
+        if keys.get("receipt"):
+            extra.append(str(keys["receipt"]))
+    elif f in ("lost", "crash"):
+        text = {"lost": "no longer believes that it holds", "crash": "crashed"}[f]
+        if keys.get("reason"):
+            extra.append(str(keys["reason"]))
+    else:
+        text = {
+            ("acquire", "invoke"): "asks for the lock",
+            ("acquire", "ok"): "is granted the lock",
+            ("acquire", "fail"): "did not get the lock",
+            ("acquire", "info"): "does not know whether it got the lock",
+            ("renew", "invoke"): "asks to renew",
+            ("renew", "ok"): "has renewed",
+            ("renew", "fail"): "could not renew",
+            ("renew", "info"): "does not know whether it renewed",
+            ("release", "invoke"): "gives the lock up",
+            ("release", "ok"): "has given the lock up",
+            ("release", "fail"): "could not give the lock up",
+            ("release", "info"): "does not know whether it gave the lock up",
+            ("write", "invoke"): "writes",
+            ("write", "ok"): "write accepted",
+            ("write", "fail"): "write refused",
+            ("write", "info"): "does not know whether the write was accepted",
+        }.get((f, kind), f"{f} {kind}")
+        if keys.get("resource"):
+            extra.append(f"{keys['resource']} resource")
+        for key in ("token", "seq", "read", "version"):
+            if keys.get(key) is not None:
+                extra.append(f"{key} {keys[key]}")
+        if keys.get("ttl") is not None:
+            extra.append(f"ttl {keys['ttl']} s")
+        if keys.get("held") is False:
+            extra.append("the service says: not held")
+    if keys.get("error"):
+        extra.append(str(keys["error"]))
+    return text + (", " + ", ".join(extra) if extra else "")
