@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 
 import click
@@ -52,6 +53,8 @@ def command(names: tuple[str, ...], pull: images.Pull, pairs: tuple[str, ...], s
       fencepost images --image redis=redis:7.2 redis
       fencepost images --pull never
     """
+    # As Ctrl-C: an image half made is tidied up.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     overrides = parse_overrides(pairs)
     client = images.connect()
     if remove:

@@ -8,34 +8,17 @@ else needs to know which it is.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 
 import docker
-from docker.errors import DockerException
 
-from harness.errors import RuntimeUnavailable
 from harness.images.build import remove_tags, tags_of_ours
 from harness.images.catalogue import BUILT, Catalogue, ImageRef, Origin
 from harness.images.maker import Maker, Pull, one_at_a_time
 from harness.images.recipes import names
+from harness.runtime.engine import connect, telling
 
 __all__ = ["BUILT", "ImageRef", "Origin", "Pull", "connect", "ensure", "listing", "names", "remove_all", "resolve"]
-
-
-def connect() -> docker.DockerClient:
-    """A client of the engine that DOCKER_HOST or the default socket names, in the newest API version both know.
-
-    Raises:
-        RuntimeUnavailable: no engine answers there.
-    """
-    try:
-        return docker.from_env(version="auto")
-    except DockerException as error:
-        where = os.environ.get("DOCKER_HOST") or "its default socket"
-        raise RuntimeUnavailable(
-            f"no Docker engine answers at {where} ({error}): start it, or set DOCKER_HOST"
-        ) from error
 
 
 def resolve(
@@ -50,7 +33,8 @@ def resolve(
         RuntimeUnavailable: some are missing; names them and the command that gets them.
         UsageError: a name that has no Dockerfile and no reference.
     """
-    return Catalogue(client, overrides).need(wanted)
+    with telling("looking for images"):
+        return Catalogue(client, overrides).need(wanted)
 
 
 def ensure(
@@ -73,8 +57,14 @@ def ensure(
         RuntimeUnavailable: an image could neither be pulled nor built.
         UsageError: a name that has no Dockerfile and no reference.
     """
-    # Read once: a source that changes while its image is built counts the next time.
-    catalogue = Catalogue(client, overrides)
+    with telling("getting images"):
+        return _ensure(Catalogue(client, overrides), wanted, report, pull)
+
+
+def _ensure(
+    catalogue: Catalogue, wanted: Iterable[str], report: Callable[[str], None], pull: Pull
+) -> dict[str, ImageRef]:
+    """As `ensure`. The catalogue was read once: a source that changes while its image is built counts the next time."""
     wanted = list(dict.fromkeys(wanted))
     present = {name: image for name in wanted if (image := catalogue.present(name)) and pull != "always"}
     if len(present) < len(wanted):
@@ -85,18 +75,20 @@ def ensure(
     for name, image in present.items():
         report(f"{name}: present, {image.reference}{f' ({image.version})' if image.version else ''}, {image.origin}")
     current = {recipe.tag for recipe in catalogue.recipes.values()}
-    superseded = [tag for name, tag in tags_of_ours(client) if name in catalogue.recipes and tag not in current]
+    ours = tags_of_ours(catalogue.client)
+    superseded = [tag for name, tag in ours if name in catalogue.recipes and tag not in current]
     if superseded:
         with one_at_a_time(report):
-            for tag, reason in remove_tags(client, superseded).items():
+            for tag, reason in remove_tags(catalogue.client, superseded).items():
                 report(f"{tag}: superseded, {reason}")
     return catalogue.need(wanted)
 
 
 def listing(client: docker.DockerClient, overrides: Mapping[str, str] | None = None) -> dict[str, ImageRef | None]:
     """Every image that trials can need, None where it is missing."""
-    catalogue = Catalogue(client, overrides)
-    return {name: catalogue.present(name) for name in names()}
+    with telling("listing images"):
+        catalogue = Catalogue(client, overrides)
+        return {name: catalogue.present(name) for name in names()}
 
 
 def remove_all(client: docker.DockerClient) -> dict[str, str]:
@@ -105,4 +97,5 @@ def remove_all(client: docker.DockerClient) -> dict[str, str]:
     Returns:
         tag -> what became of it: `removed`, or why it was kept.
     """
-    return remove_tags(client, [tag for _, tag in tags_of_ours(client)])
+    with telling("removing images"):
+        return remove_tags(client, [tag for _, tag in tags_of_ours(client)])

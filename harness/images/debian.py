@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import docker
@@ -18,6 +20,8 @@ import docker
 from harness.errors import RuntimeUnavailable
 
 SUITE = "trixie"
+
+_POLL_SECONDS = 0.1
 
 # A new image is needed when one of these changes.
 _INCLUDE = "ca-certificates"
@@ -40,8 +44,10 @@ except OSError as error:
 """
 
 
-def bootstrap(client: docker.DockerClient, repository: str, tag: str, labels: dict[str, str]) -> str:
-    """Makes the root file system and imports it as `repository:tag`.
+def bootstrap(
+    client: docker.DockerClient, repository: str, tag: str, labels: dict[str, str], stop: threading.Event
+) -> str:
+    """Makes the root file system and imports it as `repository:tag`. Ends early, with an error, once `stop` is set.
 
     Returns:
         what it was made from, in words (suite and mirror).
@@ -64,16 +70,30 @@ def bootstrap(client: docker.DockerClient, repository: str, tag: str, labels: di
         command += [f"--keyring={tools.keyring()}", SUITE, str(root)]
         # Without a mirror debootstrap uses its own default; the script is named last, so that then it can't be named.
         command += [mirror, tools.script()] if mirror else []
-        done = subprocess.run(command, env=tools.environment(), capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            log = root / "debootstrap" / "debootstrap.log"
-            tail = "\n".join(
-                ((log.read_text() if log.is_file() else "") + done.stdout + done.stderr).splitlines()[-15:]
-            )
-            raise RuntimeUnavailable(f"debootstrap failed with exit code {done.returncode}; its last lines:\n{tail}")
+        _run(command, tools.environment(), work / "output", root / "debootstrap" / "debootstrap.log", stop)
         _write_sources(root, mirrors)
         _import(client, root, repository, tag, labels)
     return f"Debian {SUITE} by debootstrap from {mirror or 'its default mirror'}"
+
+
+def _run(command: list[str], environment: dict[str, str], output: Path, log: Path, stop: threading.Event) -> None:
+    """Runs debootstrap in a process group of its own, so that all of it can be ended."""
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+        )
+    try:
+        while process.poll() is None:
+            if stop.wait(_POLL_SECONDS):
+                raise RuntimeUnavailable("bootstrapping Debian was interrupted")
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if process.returncode != 0:
+        text = "".join(path.read_text(errors="replace") for path in (log, output) if path.is_file())
+        tail = "\n".join(text.splitlines()[-15:])
+        raise RuntimeUnavailable(f"debootstrap failed with exit code {process.returncode}; its last lines:\n{tail}")
 
 
 class _Tools:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import queue
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -30,6 +31,9 @@ DEBIAN_OFFICIAL = f"debian:{debian.SUITE}-slim"
 
 # Two builds keep two cores busy; the third uses what they leave while they wait for the network.
 _PARALLEL_BUILDS = 3
+
+# debootstrap leaves within a second of being told; its files take a moment to remove.
+_STOP_SECONDS = 10.0
 
 
 @contextmanager
@@ -53,24 +57,48 @@ class Maker:
         self._client = catalogue.client
         self._registries = Registries(self._client)
         self._told = False
+        self._stop = threading.Event()
 
     def make(self, wanted: Iterable[str]) -> None:
-        """Gets the images; the first that fails stops those that haven't begun, and its error is raised."""
+        """Gets the images. After a failure those that are running end, none is begun, and its error is raised."""
         order: list[Recipe] = []
         for name in wanted:
             if not self._pulled(name):
                 self._plan(self._catalogue.recipes[name], order)
         waiting = {recipe.name: recipe for recipe in order}
-        running: dict[Future[None], str] = {}
-        with ThreadPoolExecutor(_PARALLEL_BUILDS, thread_name_prefix="image") as pool:
-            while waiting or running:
-                unready = {*waiting, *running.values()}
-                for recipe in [r for r in waiting.values() if r.parent is None or r.parent.name not in unready]:
-                    running[pool.submit(self._build, waiting.pop(recipe.name))] = recipe.name
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    del running[future]
-                    future.result()
+        running: dict[str, threading.Thread] = {}
+        ended: queue.SimpleQueue[tuple[str, BaseException | None]] = queue.SimpleQueue()
+        failure: BaseException | None = None
+        try:
+            while running or (waiting and failure is None):
+                for recipe in list(waiting.values()):
+                    below_is_ready = not recipe.parent or recipe.parent.name not in {*waiting, *running}
+                    if failure is None and below_is_ready and len(running) < _PARALLEL_BUILDS:
+                        running[recipe.name] = self._begin(waiting.pop(recipe.name), ended)
+                name, error = ended.get()
+                del running[name]
+                failure = failure or error
+        finally:
+            # Only an interruption leaves any running. The threads are daemons: the engine ends a build whose client has
+            # gone. A bootstrap is a process of this host, which must be ended and tidied up.
+            self._stop.set()
+            if debian_builder := running.get("base"):
+                debian_builder.join(_STOP_SECONDS)
+        if failure is not None:
+            raise failure
+
+    def _begin(self, recipe: Recipe, ended: queue.SimpleQueue[tuple[str, BaseException | None]]) -> threading.Thread:
+        def work() -> None:
+            try:
+                self._build(recipe)
+            except BaseException as error:  # noqa: BLE001 (handed to the thread that waits, which raises it)
+                ended.put((recipe.name, error))
+            else:
+                ended.put((recipe.name, None))
+
+        thread = threading.Thread(target=work, name=f"image-{recipe.name}", daemon=True)
+        thread.start()
+        return thread
 
     def _plan(self, recipe: Recipe, order: list[Recipe]) -> None:
         """Appends a recipe, after those below it that have to be made first."""
@@ -157,6 +185,6 @@ class Maker:
         if self._pull != "always" and inspect(self._client, reference) is not None:
             return reference
         began = time.monotonic()
-        origin = debian.bootstrap(self._client, repository, tag, labels(DEBIAN, digest=tag))
+        origin = debian.bootstrap(self._client, repository, tag, labels(DEBIAN, digest=tag), self._stop)
         self._report(f"{DEBIAN}: made {reference}, {origin}, in {time.monotonic() - began:.1f} s")
         return reference
