@@ -264,7 +264,7 @@ def _check_seq(history: History) -> None:
     Of the fenced resource alone: the recorded case rule-w15 has one seq twice in the unfenced one, and its verdict.
     """
     seen = set()
-    for op in history.ops:
+    for op in sorted(history.ops, key=lambda op: (op.completion or op.invoke).position):
         if op.f != "write" or op.outcome != "ok" or op.completion is None or op.completion.get("seq") is None:
             continue
         place = (op.lock, op.completion.get("seq"))

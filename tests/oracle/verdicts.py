@@ -368,7 +368,8 @@ def mutex(history: History, found: list[Grant]) -> Verdict:
 
 
 def _mutex_orderable(ops: list[Op], half: Fraction) -> bool:
-    """Any order of any of the unknown ones with all of the ok ones, each at an instant of its window."""
+    """Any order of any of the unknown ones with all of the ok ones, each at an instant of its window; what a process
+    did after one of its operations had returned comes after that one, whatever the uncertainty."""
 
     @cache
     def place(placed: frozenset[int]) -> bool:
@@ -380,6 +381,9 @@ def _mutex_orderable(ops: list[Op], half: Fraction) -> bool:
             if i in placed or held == (op.f == "acquire"):
                 continue
             if op.outcome == "ok" and max(now, op.invoke.time - half) > _done(op).time + half:
+                continue
+            earlier = [j for j, other in enumerate(ops) if other.process == op.process and other.outcome == "ok"]
+            if any(j not in placed and _done(ops[j]).position < op.invoke.position for j in earlier):
                 continue
             if place(placed | {i}):
                 return True

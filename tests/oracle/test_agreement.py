@@ -1,0 +1,77 @@
+"""The checkers say what a brute-force reading of the contract says, on random histories.
+
+A long run of this is `python -m tests.oracle.longrun`; here are a few thousand.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from checkers import judge
+from harness.history.reader import read
+from tests.oracle.compare import disagreements
+from tests.oracle.generate import Chooser, corrupt, encode, history
+
+COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("histories") / "history.jsonl"
+
+
+@st.composite
+def histories(draw: st.DrawFn, /, **settings: Any) -> bytes:
+    """Histories that Hypothesis can shrink: the first option of every choice is the simplest."""
+    choices = Chooser(lambda n: draw(st.integers(0, n - 1)))
+    return encode(history(choices, **settings))
+
+
+@pytest.mark.parametrize("start", range(0, 3000, 500))
+def test_random_histories(path: Path, start: int) -> None:
+    """Words, kinds, events, blames, counts and stats, on seeded histories of all kinds of events."""
+    for seed in range(start, start + 500):
+        data = encode(history(Chooser.seeded(seed)))
+        found = disagreements(data, path)
+        assert not found, f"seed {seed}\n{data.decode()}" + "\n".join(found)
+
+
+def test_malformed_histories(path: Path) -> None:
+    """Both refuse the same line."""
+    for seed in range(1000):
+        choices = Chooser.seeded(seed)
+        data = corrupt(choices, history(choices))
+        found = disagreements(data, path)
+        assert not found, f"seed {seed}\n{data.decode(errors='replace')}" + "\n".join(found)
+
+
+@settings(COMMON, max_examples=500)
+@given(data=histories(most=16))
+def test_histories_that_shrink(path: Path, data: bytes) -> None:
+    """The same, with the smallest history on which they differ when they do."""
+    assert not disagreements(data, path), data.decode()
+
+
+@settings(COMMON, max_examples=300)
+@given(data=histories(owners=False, most=14))
+def test_histories_without_owners(path: Path, data: bytes) -> None:
+    """The mutex decider against a search through all orders."""
+    assert not disagreements(data, path), data.decode()
+
+
+@pytest.mark.parametrize("tokens", ["rising", "wild", "none"])
+def test_linearizable_is_false_exactly_when_lease_or_fencing_is(path: Path, tokens: str) -> None:
+    """With owners, and tokens for all grants or none: what the theory behind the checkers promises."""
+    both = {True: 0, False: 0}
+    for seed in range(1000):
+        path.write_bytes(encode(history(Chooser.seeded(seed), owners=True, tokens=tokens)))
+        verdicts = judge(read(path)).verdicts
+        either = verdicts["lease"].valid is False or verdicts["fencing"].valid is False
+        assert (verdicts["linearizable"].valid is False) == either, path.read_text()
+        both[either] += 1
+    assert min(both.values()) > 20, "too few of one kind to mean anything"

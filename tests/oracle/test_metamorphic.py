@@ -1,0 +1,135 @@
+"""Changes of a history that must not change what is said of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkers import judge
+from harness.history.reader import read
+from tests.oracle.generate import Chooser, Event, encode, history
+
+SEEDS = range(5000, 5400)
+#: Verdicts whose findings are about one lock each, so that those of several locks add up.
+BY_LOCK = ("exclusion", "lease", "fencing", "fenced", "damage", "progress")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("changed") / "history.jsonl"
+
+
+def judged(path: Path, events: list[Event]) -> dict[str, Any]:
+    path.write_bytes(encode(events))
+    return judge(read(path)).to_json()
+
+
+def split(seed: int) -> tuple[Event, list[Event]]:
+    events = history(Chooser.seeded(seed))
+    meta = events.pop(0) if events[0]["type"] == "meta" else {"type": "meta"}
+    return meta, events
+
+
+def said(judgement: dict[str, Any]) -> dict[str, Any]:
+    """Everything but the line numbers, the words, and what names a path."""
+    return {
+        "valid": judgement["valid"],
+        "required": judgement["required"],
+        "grants": judgement["grants"],
+        "verdicts": {
+            name: (
+                verdict["valid"],
+                verdict["count"],
+                {key: value for key, value in verdict["stats"].items() if key != "decided_by"},
+                Counter((f["kind"], f["lock"], f.get("blame"), f.get("seconds")) for f in verdict["findings"]),
+            )
+            for name, verdict in judgement["verdicts"].items()
+        },
+    }
+
+
+def test_the_order_of_lines_does_not_matter(path: Path) -> None:
+    """Save among lines of one time."""
+    for seed in SEEDS:
+        meta, events = split(seed)
+        order = sorted(range(len(events)), key=lambda i: hash((seed, events[i]["time"])))
+        assert said(judged(path, [meta, *(events[i] for i in order)])) == said(judged(path, [meta, *events])), seed
+
+
+def test_a_shift_of_all_times_does_not_matter(path: Path) -> None:
+    """The origin of the clock has no meaning: everything is the same, line numbers and words included."""
+    for seed in SEEDS:
+        meta, events = split(seed)
+        shifted = [
+            event | {key: event[key] + 123_456_789 for key in ("time", "lease_from") if event.get(key) is not None}
+            for event in events
+        ]
+        assert judged(path, [meta, *shifted]) == judged(path, [meta, *events]), seed
+
+
+def test_each_lock_apart(path: Path) -> None:
+    """The findings of a history are those of its locks, each judged alone."""
+    several = 0
+    for seed in SEEDS:
+        meta, events = split(seed)
+        locks = sorted({event.get("lock") or "lock" for event in events if event["f"] not in ("fault", "crash", "end")})
+        end = {"time": max(event["time"] for event in events), "process": "harness", "type": "info", "f": "end"}
+        whole = judged(path, [meta, *events])
+        parts = []
+        for lock in locks:
+            of_no_lock = ("fault", "crash", "end", "note")
+            mine = [event for event in events if event["f"] in of_no_lock or (event.get("lock") or "lock") == lock]
+            parts.append(judged(path, [meta, *mine, end]))
+        several += len(parts) > 1
+        for name in BY_LOCK:
+            counts = sum(part["verdicts"][name]["count"] for part in parts)
+            assert whole["verdicts"][name]["count"] == counts, (seed, name)
+        for name in (*BY_LOCK, "linearizable"):
+            words = [part["verdicts"][name]["valid"] for part in parts]
+            assert (whole["verdicts"][name]["valid"] is False) == (False in words), (seed, name)
+        assert whole["grants"] == sum(part["grants"] for part in parts)
+    assert several > 50
+
+
+def test_an_acquire_of_unknown_outcome_accuses_nobody(path: Path) -> None:
+    """One more client that asked and never heard: nothing true turns false. (Progress can: somebody wants it then.)"""
+    added = 0
+    for seed in SEEDS:
+        meta, events = split(seed)
+        before = judged(path, [meta, *events])["verdicts"]
+        choices = Chooser.seeded(seed)
+        at = choices.among(events)
+        asks = {"time": at["time"], "process": 77, "type": "invoke", "f": "acquire", "lock": at.get("lock")}
+        after = judged(path, [meta, *events, asks])["verdicts"]
+        for name in ("exclusion", "lease", "fencing", "fenced", "damage", "linearizable", "faults"):
+            assert before[name]["valid"] is not True or after[name]["valid"] is not False, (seed, name)
+            added += before[name]["valid"] is True
+    assert added > 500
+
+
+def test_a_holder_that_asks_again_accuses_nobody(path: Path) -> None:
+    """To acquire again is to stop believing: what nobody could be accused of stays so."""
+    added = 0
+    for seed in SEEDS:
+        meta, events = split(seed)
+        before = judged(path, [meta, *events])["verdicts"]
+        for at, event in enumerate(events):
+            if (event["f"], event["type"]) != ("acquire", "ok"):
+                continue
+            # Later lines of the same time come after it, so that this is right behind the grant.
+            asks = event | {"type": "invoke", "token": None, "ttl": None, "lease_from": None}
+            gives_up = [asks, asks | {"type": "info"}]
+            changed = [*events[: at + 1], *gives_up, *events[at + 1 :]]
+            after = judged(path, [meta, *changed])["verdicts"]
+            for name in ("exclusion", "lease", "linearizable"):
+                assert before[name]["valid"] is not True or after[name]["valid"] is not False, (
+                    seed,
+                    name,
+                    json.dumps(event),
+                )
+            added += 1
+            break
+    assert added > 200

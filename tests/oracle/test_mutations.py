@@ -1,0 +1,205 @@
+"""One thing is changed in a history where nothing is wrong: the right verdicts turn false, and only those."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checkers import judge
+from harness.history.reader import read
+
+SECOND = 10**9
+ALL = {"exclusion", "lease", "fencing", "fenced", "damage", "linearizable", "progress", "faults"}
+
+Event = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("mutated") / "history.jsonl"
+
+
+def false_verdicts(path: Path, events: list[Event]) -> set[str]:
+    path.write_text("".join(json.dumps(event) + "\n" for event in events))
+    verdicts = judge(read(path)).verdicts
+    return {name for name in ALL if verdicts[name].valid is False}
+
+
+def place(events: list[Event], **keys: Any) -> int:
+    """Where the one event with these keys is."""
+    (found,) = (i for i, event in enumerate(events) if keys.items() <= event.items())
+    return found
+
+
+@st.composite
+def valid(draw: st.DrawFn, ttl: int = 30) -> list[Event]:
+    """Hand-overs of one lock, one after the other within the ttl, each with a write to both resources, and a fault that
+    was undone. All eight verdicts are true. Grant n has token 10 n and reads version n - 1."""
+    events: list[Event] = [{"type": "meta", "format": 1, "ttl": ttl, "progress_bound": 1000}]
+    time = 0
+
+    def add(process: int | str, type_: str, f: str, **keys: Any) -> None:
+        nonlocal time
+        time += draw(st.integers(1, 2)) * SECOND
+        events.append({"time": time, "process": process, "type": type_, "f": f, **keys})
+
+    waiting: set[int] = set()
+    processes = draw(st.lists(st.integers(0, 3), min_size=3, max_size=6))
+    for n, process in enumerate(processes, 1):
+        if process not in waiting:
+            add(process, "invoke", "acquire")
+        waiting.discard(process)
+        add(process, "ok", "acquire", token=10 * n)
+        following = processes[n] if n < len(processes) else None
+        if following is not None and following != process and draw(st.booleans()):
+            add(following, "invoke", "acquire")
+            waiting.add(following)
+        for resource in ("fenced", "unfenced"):
+            add(process, "invoke", "write", resource=resource, token=10 * n, read=n - 1, version=n)
+            add(process, "ok", "write", resource=resource, seq=n)
+        add(process, "invoke", "release")
+        add(process, "ok", "release")
+        if n == 2:
+            fault = {"id": "f", "kind": "kill", "targets": ["n1"], "processes": []}
+            add("nemesis", "info", "fault", phase="start", receipt="landed", **fault)
+            add("nemesis", "info", "fault", phase="stop", receipt="undone", **fault)
+    return events
+
+
+def test_nothing_is_wrong_before(path: Path) -> None:
+    """What the mutations start from: all eight verdicts are true."""
+
+    @settings(max_examples=40, deadline=None)
+    @given(events=valid())
+    def check(events: list[Event]) -> None:
+        path.write_text("".join(json.dumps(event) + "\n" for event in events))
+        verdicts = judge(read(path)).verdicts
+        assert {name: verdicts[name].valid for name in ALL} == dict.fromkeys(ALL, True)
+
+    check()
+
+
+@settings(max_examples=60, deadline=None)
+@given(events=valid(), n=st.integers(2, 3), lower=st.sampled_from([-5, 0, 1, 9]))
+def test_a_lower_token(path: Path, events: list[Event], n: int, lower: int) -> None:
+    """Fencing, and with it the order of the holds; the writes kept the tokens that they had."""
+    at = place(events, f="acquire", type="ok", token=10 * n)
+    events[at] = events[at] | {"token": 10 * (n - 1) - 10 + lower}
+    assert false_verdicts(path, events) == {"fencing", "linearizable"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(events=valid(), n=st.integers(2, 3))
+def test_the_token_of_another(path: Path, events: list[Event], n: int) -> None:
+    """Two processes with one token; one process may be given its own again."""
+    before = events[place(events, f="acquire", type="ok", token=10 * (n - 1))]
+    at = place(events, f="acquire", type="ok", token=10 * n)
+    same = before["process"] == events[at]["process"]
+    events[at] = events[at] | {"token": before["token"]}
+    assert false_verdicts(path, events) == (set() if same else {"fencing", "linearizable"})
+
+
+@settings(max_examples=60, deadline=None)
+@given(events=valid(), n=st.integers(2, 3))
+def test_a_grant_moved_earlier(path: Path, events: list[Event], n: int) -> None:
+    """Into the hold before it: both were held at once, and both believed. Tokens still rise."""
+    before = place(events, f="acquire", type="ok", token=10 * (n - 1))
+    holder = events[before]["process"]
+    release = next(i for i in range(before, len(events)) if events[i]["f"] == "release")
+    at = place(events, f="acquire", type="ok", token=10 * n)
+    process = events[at]["process"]
+    invoke = max(i for i in range(at) if events[i].get("f") == "acquire" and events[i]["process"] == process)
+    time = events[release]["time"] - SECOND // 2
+    events[at] = events[at] | {"time": time}
+    if events[invoke]["time"] > time:
+        events[invoke] = events[invoke] | {"time": time - SECOND // 4}
+    # The same process can't hold it twice: to acquire again is to give up, and it then releases what it doesn't hold.
+    expected = set() if process == holder else {"exclusion", "lease", "linearizable"}
+    assert false_verdicts(path, events) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(events=valid(), n=st.integers(1, 2))
+def test_a_release_taken_away_within_the_promise(path: Path, events: list[Event], n: int) -> None:
+    """Then the next grant comes inside the time that was promised, and the holder believes on."""
+    at = place(events, f="acquire", type="ok", token=10 * n)
+    process, following = events[at]["process"], events[place(events, f="acquire", type="ok", token=10 * (n + 1))]
+    _take_release(events, at)
+    expected = set() if process == following["process"] else {"exclusion", "lease", "linearizable"}
+    assert false_verdicts(path, events) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(events=valid(ttl=1), n=st.integers(1, 2))
+def test_a_release_taken_away_after_the_promise(path: Path, events: list[Event], n: int) -> None:
+    """The lease had run out: the service may give it on, and only the holder is wrong, who believes on."""
+    at = place(events, f="acquire", type="ok", token=10 * n)
+    process, following = events[at]["process"], events[place(events, f="acquire", type="ok", token=10 * (n + 1))]
+    _take_release(events, at)
+    assert false_verdicts(path, events) == (set() if process == following["process"] else {"exclusion"})
+
+
+def _take_release(events: list[Event], grant: int) -> None:
+    for type_ in ("invoke", "ok"):
+        del events[
+            next(i for i in range(grant, len(events)) if (events[i]["f"], events[i]["type"]) == ("release", type_))
+        ]
+
+
+@settings(max_examples=40, deadline=None)
+@given(events=valid(), n=st.integers(2, 3), resource=st.sampled_from(["fenced", "unfenced"]))
+def test_a_write_with_an_older_token(path: Path, events: list[Event], n: int, resource: str) -> None:
+    """A stale write: the verdict on that resource alone."""
+    at = place(events, f="write", type="invoke", token=10 * n, resource=resource)
+    events[at] = events[at] | {"token": 10 * n - 11}
+    assert false_verdicts(path, events) == {"fenced" if resource == "fenced" else "damage"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(events=valid(), n=st.integers(2, 3), resource=st.sampled_from(["fenced", "unfenced"]))
+def test_a_write_from_an_older_version(path: Path, events: list[Event], n: int, resource: str) -> None:
+    """A lost update, even under the right token."""
+    at = place(events, f="write", type="invoke", token=10 * n, resource=resource)
+    events[at] = events[at] | {"read": n - 2}
+    assert false_verdicts(path, events) == {"fenced" if resource == "fenced" else "damage"}
+
+
+@settings(max_examples=20, deadline=None)
+@given(events=valid())
+def test_an_undo_without_proof(path: Path, events: list[Event]) -> None:
+    """A fault that may still be there."""
+    at = place(events, f="fault", phase="stop")
+    events[at] = events[at] | {"receipt": "unproven"}
+    assert false_verdicts(path, events) == {"faults"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(events=valid())
+def test_nobody_gets_it_any_more(path: Path, events: list[Event]) -> None:
+    """Somebody asks after the last release, and waits longer than the bound."""
+    time = events[-1]["time"]
+    asks = {"time": time + SECOND, "process": 9, "type": "invoke", "f": "acquire"}
+    end = {"time": time + 1002 * SECOND, "process": "harness", "type": "info", "f": "end"}
+    assert false_verdicts(path, [*events, asks, end]) == {"progress"}
+    assert false_verdicts(path, [*events, asks, end | {"time": time + 1001 * SECOND}]) == set()
+
+
+@settings(max_examples=40, deadline=None)
+@given(events=valid(), n=st.integers(1, 3))
+def test_the_service_ends_it_early(path: Path, events: list[Event], n: int) -> None:
+    """Its word that the lock is lost, inside the time that it had promised; the release after it then revives it."""
+    at = place(events, f="acquire", type="ok", token=10 * n)
+    lost = {
+        "time": events[at]["time"],
+        "process": events[at]["process"],
+        "type": "info",
+        "f": "lost",
+        "reason": "expired",
+    }
+    events.insert(at + 1, lost)
+    assert false_verdicts(path, events) == {"lease", "linearizable"}
