@@ -1,0 +1,145 @@
+"""Consul, three servers. Contenders talk to the servers directly, each to one of them.
+
+What decides about safety and timing, all recorded:
+- `session_ttl_min` is 10 s unless set; it is set to the ttl of the trial, so that short leases are had.
+- A session ends between one and *two* ttl after its last renewal: the servers' timers run for twice the ttl
+  (`SessionTTLMultiplier`), and a new leader starts them anew. The timers are the leader's, on CLOCK_MONOTONIC.
+- lock-delay: after a session was *invalidated* (not after a release) nobody gets its locks for so long. It is there for
+  holders that don't know yet. Its default of 15 s is most of a short trial; 1 s keeps the mechanism in play. Together
+  with the doubled ttl a lock is free again 2 ttl + lock-delay after its holder was last heard of, at the latest.
+- `raft_multiplier` 1 is Consul's own setting for production: a new leader after about a second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.errors import UsageError
+from harness.runtime.base import ServiceSpec
+from harness.systems.asking import ask_all, ask_json, in_range, options, says
+from harness.systems.base import Leadership, Server, Settings
+
+PORT = 8500
+
+OPTIONS: Mapping[str, tuple[type, Any]] = {
+    "lock_delay_seconds": (float, 1.0),
+    "raft_multiplier": (int, 1),
+    "behavior": (str, "release"),
+}
+
+
+class Consul:
+    """See the module. Options: lock_delay_seconds, raft_multiplier, behavior (release, delete)."""
+
+    name = "consul"
+    summary = "Consul: sessions with a ttl on a Raft store, lock-delay."
+    image = "consul"
+    server_counts: tuple[int, ...] = (3, 5)
+    client = "consul"
+    port = PORT
+    healthy_within_seconds = 45.0
+
+    def _values(self, settings: Settings) -> dict[str, Any]:
+        values = options(settings, OPTIONS)
+        in_range("lock_delay_seconds", values["lock_delay_seconds"], 0, 60, "s")
+        in_range("raft_multiplier", values["raft_multiplier"], 1, 10, "")
+        if values["behavior"] not in ("release", "delete"):
+            raise UsageError(f"system option 'behavior' must be release or delete, not {values['behavior']!r}")
+        return values
+
+    def plan(self, settings: Settings, nodes: Mapping[str, Sequence[str]]) -> dict[str, ServiceSpec]:
+        """See `System.plan`. The configuration goes in by CONSUL_LOCAL_CONFIG, as the official image takes it."""
+        values = self._values(settings)
+        common = {
+            "server": True,
+            "bootstrap_expect": len(nodes),
+            "client_addr": "0.0.0.0",
+            "session_ttl_min": f"{round(settings.ttl_seconds * 1000)}ms",
+            "performance": {"raft_multiplier": values["raft_multiplier"]},
+            # The default of 30 s between two tries to join would be most of a trial.
+            "retry_interval": "500ms",
+            # Gossip between three neighbours needs no patience; the leader forms when all have been seen.
+            "gossip_lan": {"gossip_interval": "100ms", "probe_interval": "500ms", "probe_timeout": "200ms"},
+            # A killed server comes back; it must not have been thrown out meanwhile.
+            "autopilot": {"cleanup_dead_servers": False},
+            "leave_on_terminate": False,
+            "skip_leave_on_interrupt": True,
+            "disable_update_check": True,
+            "connect": {"enabled": False},
+            "ports": {"dns": -1, "serf_wan": -1},
+        }
+        specs = {}
+        for name, addresses in nodes.items():
+            others = [other[0] for neighbour, other in nodes.items() if neighbour != name]
+            own = {"node_name": name, "bind_addr": addresses[0], "advertise_addr": addresses[0], "retry_join": others}
+            env = {"CONSUL_LOCAL_CONFIG": json.dumps({**common, **own})}
+            specs[name] = ServiceSpec(image=settings.image, command=("agent",), env=env)
+        return specs
+
+    def recorded(self, settings: Settings) -> dict[str, Any]:
+        """See `System.recorded`."""
+        return {
+            **self._values(settings),
+            "session_ttl_min_seconds": settings.ttl_seconds,
+            "session_ends_within_seconds": 2 * settings.ttl_seconds,
+            "lease_clock": "CLOCK_MONOTONIC of the leader",
+        }
+
+    def healthy(self, servers: Sequence[Server]) -> tuple[bool, str]:
+        """Every server names the same leader, and a session can be made through each (which needs its node
+        registered).
+        """
+        states = ask_all(servers, self._state)
+        seen = self._said(servers, states)
+        leaders = {state[0] for state in states.values() if isinstance(state, tuple)}
+        if len(leaders) != 1 or "" in leaders or any(isinstance(state, str) for state in states.values()):
+            return False, says(seen)
+        writes = ask_all(servers, self._write)
+        if any(answer is not None for answer in writes.values()):
+            return False, f"{says(seen)}; a session: {says(writes)}"
+        return True, says(seen)
+
+    def _write(self, server: Server) -> None:
+        made = ask_json(server, "PUT", "/v1/session/create", port=PORT, document={"NodeChecks": [], "LockDelay": "0s"})
+        ask_json(server, "PUT", f"/v1/session/destroy/{made['ID']}", port=PORT)
+
+    def _state(self, server: Server) -> tuple[str, int]:
+        """One server's view: the leader's address ("" without one) and the Raft term."""
+        stats = ask_json(server, "GET", "/v1/agent/self", port=PORT)["Stats"]
+        return stats["consul"]["leader_addr"], int(stats["raft"]["term"])
+
+    def _said(self, servers: Sequence[Server], states: Mapping[str, tuple[str, int] | str]) -> dict[str, str]:
+        said = {}
+        for name, state in states.items():
+            if isinstance(state, str):
+                said[name] = state
+            else:
+                leader = self._name(servers, state[0])
+                said[name] = f"{f'leader {leader}' if leader else 'no leader'}, term {state[1]}"
+        return said
+
+    def _name(self, servers: Sequence[Server], address: str) -> str | None:
+        host = address.rpartition(":")[0]
+        return next((server.name for server in servers if server.address == host), None)
+
+    def leadership(self, servers: Sequence[Server]) -> Leadership:
+        """See `System.leadership`. The highest Raft term counts: a leader that was cut off keeps its old one."""
+        states = ask_all(servers, self._state)
+        views = [state for state in states.values() if isinstance(state, tuple) and state[0]]
+        leader = self._name(servers, max(views, key=lambda view: view[1])[0]) if views else None
+        return Leadership(leader, self._said(servers, states))
+
+    def version(self, server: Server) -> str:
+        """See `System.version`."""
+        return str(ask_json(server, "GET", "/v1/agent/self", port=PORT)["Config"]["Version"])
+
+    def client_config(self, settings: Settings, nodes: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+        """See `System.client_config`."""
+        values = self._values(settings)
+        return {
+            "endpoints": [[name, PORT] for name in nodes],
+            "lock_delay_seconds": values["lock_delay_seconds"],
+            "behavior": values["behavior"],
+        }

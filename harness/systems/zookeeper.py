@@ -1,0 +1,186 @@
+"""ZooKeeper, three servers.
+
+Sessions are counted in ticks: a session can't be shorter than `minSessionTimeout` (2 ticks unless set) and ends on a
+tick, never before its time. The tick follows from the ttl, so that a session of that length is granted and ends soon
+after it. `syncLimit` ticks without a word, and a leader steps down, or a follower looks for another leader.
+
+Sessions expire on the leader's System.nanoTime (CLOCK_MONOTONIC). A new leader gives every session its full time again.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.errors import UsageError
+from harness.runtime.base import ServiceSpec
+from harness.systems.asking import LOOK_SECONDS, ask_all, in_range, options, says
+from harness.systems.base import Leadership, Server, Settings
+
+PORT = 2181
+PEER_PORT = 2888
+ELECTION_PORT = 3888
+
+OPTIONS: Mapping[str, tuple[type, Any]] = {
+    # 0 = an eighth of the ttl, at least 100 ms.
+    "tick_ms": (int, 0),
+    # 1.5 s with a ttl of 2 s.
+    "sync_ticks": (int, 6),
+    "init_ticks": (int, 60),
+    "heap_mb": (int, 96),
+    # As for etcd: a killed process loses nothing that it wrote, so off is as safe here.
+    "fsync": (bool, True),
+}
+
+# The first compiler alone, a small collector and the class archive: half the CPU of a start. Nothing else changes.
+JVM_FLAGS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -Djava.net.preferIPv4Stack=true"
+
+NODE_EXISTS = -110
+
+
+class ZooKeeper:
+    """See the module. Options: tick_ms, sync_ticks, init_ticks, heap_mb, fsync."""
+
+    name = "zookeeper"
+    summary = "ZooKeeper: ephemeral sequential nodes, sessions."
+    image = "zookeeper"
+    server_counts: tuple[int, ...] = (3, 5)
+    client = "zookeeper"
+    port = PORT
+    healthy_within_seconds = 60.0
+
+    def _values(self, settings: Settings) -> dict[str, Any]:
+        values = options(settings, OPTIONS)
+        if values["tick_ms"] == 0:
+            values["tick_ms"] = max(100, round(settings.ttl_seconds * 1000 / 8))
+        in_range("tick_ms", values["tick_ms"], 20, 60000, "ms")
+        in_range("sync_ticks", values["sync_ticks"], 2, 1000, "ticks")
+        in_range("init_ticks", values["init_ticks"], 2, 10000, "ticks")
+        in_range("heap_mb", values["heap_mb"], 32, 65536, "MiB")
+        if settings.ttl_seconds * 1000 < 2 * values["tick_ms"]:
+            raise UsageError(
+                f"a session lasts two ticks at least, so with tick_ms={values['tick_ms']} a ttl of "
+                f"{settings.ttl_seconds:g} s can't be had"
+            )
+        return values
+
+    def plan(self, settings: Settings, nodes: Mapping[str, Sequence[str]]) -> dict[str, ServiceSpec]:
+        """See `System.plan`. By the environment variables of the official image."""
+        values = self._values(settings)
+        ensemble = " ".join(
+            f"server.{number}={name}:{PEER_PORT}:{ELECTION_PORT};{PORT}" for number, name in enumerate(nodes, 1)
+        )
+        extra = [f"minSessionTimeout={2 * values['tick_ms']}", "maxSessionTimeout=3600000"]
+        if not values["fsync"]:
+            extra.append("forceSync=no")
+        env = {
+            "ZOO_SERVERS": ensemble,
+            "ZOO_TICK_TIME": str(values["tick_ms"]),
+            "ZOO_INIT_LIMIT": str(values["init_ticks"]),
+            "ZOO_SYNC_LIMIT": str(values["sync_ticks"]),
+            "ZOO_STANDALONE_ENABLED": "false",
+            "ZOO_ADMINSERVER_ENABLED": "false",
+            "ZOO_4LW_COMMANDS_WHITELIST": "srvr",
+            "ZOO_CFG_EXTRA": " ".join(extra),
+            "ZK_SERVER_HEAP": str(values["heap_mb"]),
+            "JVMFLAGS": JVM_FLAGS,
+        }
+        command = ("zkServer.sh", "start-foreground")
+        return {
+            name: ServiceSpec(image=settings.image, command=command, env={**env, "ZOO_MY_ID": str(number)})
+            for number, name in enumerate(nodes, 1)
+        }
+
+    def recorded(self, settings: Settings) -> dict[str, Any]:
+        """See `System.recorded`."""
+        values = self._values(settings)
+        least = 2 * values["tick_ms"] / 1000
+        return {
+            **values,
+            "jvm_flags": JVM_FLAGS,
+            "minimum_session_seconds": least,
+            "lease_clock": "System.nanoTime (CLOCK_MONOTONIC) of the leader",
+        }
+
+    def healthy(self, servers: Sequence[Server]) -> tuple[bool, str]:
+        """All serve, one of them leads, and through each a session and a node in it can be made."""
+        states = ask_all(servers, self._state)
+        seen = self._said(states)
+        modes = [state[0] for state in states.values() if isinstance(state, tuple)]
+        if len(modes) != len(servers) or modes.count("leader") != 1:
+            return False, says(seen)
+        writes = ask_all(servers, self._write)
+        if any(answer is not None for answer in writes.values()):
+            return False, f"{says(seen)}; a write: {says(writes)}"
+        return True, says(seen)
+
+    def _state(self, server: Server) -> tuple[str, int, str]:
+        """One server's view: its mode, the epoch (the high half of its zxid), its version. ValueError while it
+        doesn't serve.
+        """
+        told = server.tcp(b"srvr", port=PORT, timeout_seconds=LOOK_SECONDS).decode(errors="replace")
+        facts = dict(line.partition(": ")[::2] for line in told.splitlines())
+        if "Mode" not in facts or "Zxid" not in facts:
+            raise ValueError(told.strip()[:120] or "an empty answer")
+        version = facts.get("Zookeeper version", "").partition("-")[0]
+        return facts["Mode"], int(facts["Zxid"], 16) >> 32, version
+
+    def _write(self, server: Server) -> None:
+        """A session, an ephemeral node in it, and its end, in ZooKeeper's own protocol: a quorum agrees to each of
+        them.
+        """
+        path = f"/fencepost-healthy-{server.name}".encode()
+        world = struct.pack(">ii", 1, 31) + _buffer(b"world") + _buffer(b"anyone")  # one ACL: all rights for all
+        connect = struct.pack(">iqiq", 0, 0, 10_000, 0) + _buffer(bytes(16)) + b"\0"
+        create = struct.pack(">ii", 1, 1) + _buffer(path) + _buffer(b"") + world + struct.pack(">i", 1)
+        close = struct.pack(">ii", 2, -11)
+        payload = b"".join(_buffer(part) for part in (connect, create, close))
+        frames = _frames(server.tcp(payload, port=PORT, timeout_seconds=LOOK_SECONDS))
+        if len(frames) < 2 or len(frames[0]) < 16 or len(frames[1]) < 16:
+            raise ValueError(f"{len(frames)} of 3 answers")
+        _, timeout, session = struct.unpack(">iiq", frames[0][:16])
+        _, _, error = struct.unpack(">iqi", frames[1][:16])
+        if timeout <= 0 or session == 0:
+            raise ValueError("no session")
+        if error not in (0, NODE_EXISTS):
+            raise ValueError(f"create was answered with error {error}")
+
+    def _said(self, states: Mapping[str, tuple[str, int, str] | str]) -> dict[str, str]:
+        return {
+            name: state if isinstance(state, str) else f"{state[0]}, epoch {state[1]}" for name, state in states.items()
+        }
+
+    def leadership(self, servers: Sequence[Server]) -> Leadership:
+        """See `System.leadership`. The highest epoch counts: a leader that was cut off goes on for up to syncLimit."""
+        states = ask_all(servers, self._state)
+        leaders = {
+            name: state[1] for name, state in states.items() if not isinstance(state, str) and state[0] == "leader"
+        }
+        newest = max(leaders, key=lambda name: leaders[name]) if leaders else None
+        return Leadership(newest, self._said(states))
+
+    def version(self, server: Server) -> str:
+        """See `System.version`."""
+        return self._state(server)[2]
+
+    def client_config(self, settings: Settings, nodes: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+        """See `System.client_config`."""
+        return {"endpoints": [[name, PORT] for name in nodes]}
+
+
+def _buffer(data: bytes) -> bytes:
+    """Bytes with their length before them, as ZooKeeper's protocol has buffers, strings and whole messages."""
+    return struct.pack(">i", len(data)) + data
+
+
+def _frames(data: bytes) -> list[bytes]:
+    """The whole messages in a stream; a last one that is cut off is left out."""
+    frames = []
+    while len(data) >= 4:
+        (length,) = struct.unpack(">i", data[:4])
+        if length < 0 or len(data) < 4 + length:
+            break
+        frames.append(data[4 : 4 + length])
+        data = data[4 + length :]
+    return frames
