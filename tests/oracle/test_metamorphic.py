@@ -125,11 +125,7 @@ def test_a_holder_that_asks_again_accuses_nobody(path: Path) -> None:
             changed = [*events[: at + 1], *gives_up, *events[at + 1 :]]
             after = judged(path, [meta, *changed])["verdicts"]
             for name in ("exclusion", "lease", "linearizable"):
-                assert before[name]["valid"] is not True or after[name]["valid"] is not False, (
-                    seed,
-                    name,
-                    json.dumps(event),
-                )
+                assert before[name]["valid"] is not True or after[name]["valid"] is not False, (seed, name)
             added += 1
             break
     assert added > 200
