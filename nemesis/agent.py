@@ -1351,6 +1351,8 @@ class Patch(object):
         self.place = int(data["place"])
         self.routine = bytes.fromhex(data["routine"])
         self.entries = [(int(a), bytes.fromhex(old), bytes.fromhex(new)) for a, old, new in data["entries"]]
+        seconds, fraction, _, self.mask = struct.unpack_from("<qqqQ", self.routine, X86.VARIABLES)
+        self.offset_ns = seconds * 10**9 + fraction
 
     @staticmethod
     def plan(stat: Stat, offset_ns: int, mask: int) -> Dict[str, Any]:
@@ -1381,8 +1383,8 @@ class Patch(object):
     def _entries_now(self) -> List[bytes]:
         return [read_memory(self.pid, address, len(old)) for address, old, _ in self.entries]
 
-    def apply(self, offset_ns: int, mask: int, deadline: float) -> Dict[str, Any]:
-        """Write it, with a reading of the clocks before and after. Refused, and undone, when they don't agree."""
+    def apply(self, deadline: float) -> Dict[str, Any]:
+        """Write it, with a reading of the clocks before and after; `wrong` lists what did not move as asked."""
         landing = self.place + X86.LANDING
         while True:
             with Stopped(self.pid, deadline) as stopped:
@@ -1404,7 +1406,7 @@ class Patch(object):
             "pid": self.pid,
             "threads": threads,
             "moved": moved,
-            "wrong": agrees(moved, offset_ns, mask),
+            "wrong": agrees(moved, self.offset_ns, self.mask),
             "stopped_seconds": round(time.monotonic() - begin, 6),
         }
 
@@ -1420,13 +1422,16 @@ class Patch(object):
             for (address, old, new), found in zip(self.entries, now):
                 if found not in (old, new):
                     raise Refused("the vDSO of process %d was changed by somebody else at %#x" % (self.pid, address))
+            # Not complete: an agent died while it was at it, and there is nothing that could be read back.
             complete = read_memory(self.pid, self.place, len(self.routine)) == self.routine
+            complete = complete and now == [new for _, _, new in self.entries]
             if complete:
                 before = read_clocks(stopped, image, landing)
             for address, old, _ in self.entries:
                 stopped.write(address, old)
             if complete:
                 result["moved"] = moved_by(before, read_clocks(stopped, image, landing))
+                result["wrong"] = agrees(result["moved"], -self.offset_ns, self.mask)
         # The routine goes once no thread is in it, or will return to it. Until then it is out of reach, and harmless.
         low, high = self.place, self.place + len(self.routine)
         result["routine_left"] = True
@@ -1617,18 +1622,25 @@ class Agent(object):
 
     # Changing
 
-    def _key(self, command: Dict[str, Any], kind: str, fresh: bool) -> str:
-        name = take(command, "fault", str)
-        key = "%s:%s" % (kind, name)
-        if fresh and key in self.journal.held:
-            raise Refused("%s: a fault %r is in force already" % (command["op"], name))
-        if not fresh and key not in self.journal.held:
-            raise Refused("%s: no fault %r is in force" % (command["op"], name))
+    def _fresh(self, command: Dict[str, Any], kind: str) -> str:
+        """The journal's key of a new fault. Refused when it is in force already."""
+        key = "%s:%s" % (kind, take(command, "fault", str))
+        if key in self.journal.held:
+            raise Refused("%s: a fault %r is in force already" % (command["op"], command["fault"]))
         return key
+
+    def _held(self, command: Dict[str, Any], kind: str) -> Optional[str]:
+        """The journal's key of a fault in force; None when it isn't and `missing_ok` says that this is fine."""
+        key = "%s:%s" % (kind, take(command, "fault", str))
+        if key in self.journal.held:
+            return key
+        if take(command, "missing_ok", bool, False):
+            return None
+        raise Refused("%s: no fault %r is in force" % (command["op"], command["fault"]))
 
     def op_cut(self, command: Dict[str, Any]) -> Dict[str, Any]:
         """Cut links. `fault` names it; `rules` see `rules_from`. All of it is in force when it returns."""
-        key, rules = self._key(command, "cut", True), rules_from(command)
+        key, rules = self._fresh(command, "cut"), rules_from(command)
         self.firewall.backend  # noqa: B018 - refused before anything is noted where no back end works
         self.journal.put(key, {})
         begin = now_ns()
@@ -1641,7 +1653,9 @@ class Agent(object):
 
     def op_mend(self, command: Dict[str, Any]) -> Dict[str, Any]:
         """Take a cut back. Also tells what its rules dropped, and whether they still were in force."""
-        key = self._key(command, "cut", False)
+        key = self._held(command, "cut")
+        if key is None:
+            return {"nothing_in_force": True}
         rules = self.firewall.cuts.get(key, [])
         before = self.firewall.left()
         dropped = self.firewall.counters()
@@ -1654,7 +1668,7 @@ class Agent(object):
 
     def op_freeze(self, command: Dict[str, Any]) -> Dict[str, Any]:
         """Stop the processes of a selection. When it returns every thread of every one is stopped (read from /proc)."""
-        key, selection = self._key(command, "freeze", True), Selection(self, command)
+        key, selection = self._fresh(command, "freeze"), Selection(self, command)
         deadline = time.monotonic() + take_seconds(command, "timeout", 4.0, 60.0)
 
         def note(held: Dict[int, Stat]) -> None:
@@ -1670,7 +1684,9 @@ class Agent(object):
 
     def op_thaw(self, command: Dict[str, Any]) -> Dict[str, Any]:
         """Let frozen processes run again. When it returns none of their threads is stopped."""
-        key = self._key(command, "freeze", False)
+        key = self._held(command, "freeze")
+        if key is None:
+            return {"nothing_in_force": True}
         begin = now_ns()
         evidence = self._undo(key)
         return dict(evidence, begin_ns=begin, end_ns=now_ns())
@@ -1688,14 +1704,14 @@ class Agent(object):
         Those that live now are moved, and what they fork later; not what is started anew. Each process' own clock is
         read back by its own code path; `wrong` lists what did not move as asked.
         """
-        key, selection = self._key(command, "clock", True), Selection(self, command)
+        key, selection = self._fresh(command, "clock"), Selection(self, command)
         offset_ns, mask = clock_arguments(command)
         patches = [Patch.plan(stat, offset_ns, mask) for _, stat in sorted(selection.some().items())]
         self.journal.put(key, {"patches": patches})
         deadline = time.monotonic() + take_seconds(command, "timeout", 4.0, 60.0)
         begin = now_ns()
         try:
-            processes = [Patch(data).apply(offset_ns, mask, deadline) for data in patches]
+            processes = [Patch(data).apply(deadline) for data in patches]
         except (Refused, OSError) as error:
             self._undo(key)
             raise Refused(str(error)) from error
@@ -1722,7 +1738,9 @@ class Agent(object):
 
     def op_clock_restore(self, command: Dict[str, Any]) -> Dict[str, Any]:
         """Give the processes their clock back; `moved` is by how much it jumped at that, read back from each."""
-        key = self._key(command, "clock", False)
+        key = self._held(command, "clock")
+        if key is None:
+            return {"nothing_in_force": True}
         begin = now_ns()
         evidence = self._undo(key)
         return dict(evidence, begin_ns=begin, end_ns=now_ns())

@@ -25,6 +25,9 @@ class AgentLink(Protocol):
     def call(self, op: str, *, timeout_seconds: float = 5.0, **arguments: Any) -> dict[str, Any]:
         """One command and its answer. Raises AgentError when it failed, timed out, or the agent is gone."""
 
+    def close(self) -> None:
+        """End the agent: it undoes what it holds, then leaves. Idempotent; silent for a dead one."""
+
     def start(self, op: str, **arguments: Any) -> Any:
         """Send a command without waiting; the handle goes to `nemesis.link.gather`, so that nodes work in parallel."""
 

@@ -1,0 +1,71 @@
+"""Freeze: the processes of a node stop dead and later go on, knowing nothing of it.
+
+What a long garbage collection, a suspended virtual machine or a stalled disk does to a program. The frozen one keeps
+its connections and its memory, its kernel goes on acknowledging packets, and its leases run out.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nemesis import targets
+from nemesis.base import Environment, Started, Stopped
+from nemesis.link import settle
+from nemesis.parameters import Parameters
+
+
+def selection(env: Environment, node: str) -> dict[str, Any]:
+    """How the agent is told which processes are meant: a contender by its pids, a server's service as a whole."""
+    return {"pids": list(env.contender_pids(node))} if node in env.contenders else {}
+
+
+class Freeze:
+    """SIGSTOP to all processes of the service (or to the contender), SIGCONT at the end.
+
+    Receipt: every thread of every process is read as stopped from /proc; at the end, none is.
+    """
+
+    kind = "freeze"
+    summary = "stop the processes of a server or a contender (SIGSTOP), later let them go on"
+    targets: Sequence[str] = ("leader", "follower", "one", "minority", "majority", "all", "holder", "waiter")
+
+    def __init__(self, target: str, parameters: Mapping[str, Any]) -> None:
+        self.target = targets.check(self.kind, target, self.targets)
+        taken = Parameters(self.kind, parameters)
+        self.seed = taken.whole("seed", 0, 0, 2**63 - 1)
+        self.patience = taken.number("patience", 5.0, 0.1, 60)
+        taken.done()
+        self._name = secrets.token_hex(4)
+        self._hit: tuple[str, ...] = ()
+
+    @classmethod
+    def sensible(cls, target: str, *, system: str, servers: int) -> str | None:
+        """Any server that there is, any contender."""
+        return targets.sensible(target, servers)
+
+    def start(self, env: Environment) -> Started:
+        """Freeze all targets side by side."""
+        hit = targets.resolve(env, self.target, random.Random(f"freeze/{self.seed}"), patience=self.patience)
+        self._hit = hit.nodes
+        started = [env.agent(n).start("freeze", fault=self._name, **selection(env, n)) for n in hit.nodes]
+        answers, errors = settle(started, 6.0)
+        evidence: dict[str, Any] = {"frozen": {hit.nodes[index]: answer for index, answer in answers.items()}}
+        if self.target == "holder":
+            evidence["held_when_frozen"] = env.holder() == hit.nodes[0]
+        if errors:
+            return Started("unproven", hit.nodes, hit.processes, evidence, "; ".join(map(str, errors.values())))
+        return Started("landed", hit.nodes, hit.processes, evidence)
+
+    def stop(self, env: Environment) -> Stopped:
+        """Let them all go on. `was_stopped_throughout` tells whether they stayed frozen until then."""
+        started = [env.agent(node).start("thaw", fault=self._name, missing_ok=True) for node in self._hit]
+        answers, errors = settle(started, 6.0)
+        evidence = {"thawed": {self._hit[index]: answer for index, answer in answers.items()}}
+        if errors:
+            return Stopped("unproven", evidence, "; ".join(map(str, errors.values())))
+        early = [n for n, answer in evidence["thawed"].items() if answer.get("was_stopped_throughout") is False]
+        reason = f"somebody else had let {', '.join(early)} go on before" if early else None
+        return Stopped("undone", evidence, reason)
