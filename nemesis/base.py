@@ -31,9 +31,6 @@ class AgentLink(Protocol):
     def start(self, op: str, **arguments: Any) -> Any:
         """Send a command without waiting; the handle goes to `nemesis.link.gather`, so that nodes work in parallel."""
 
-    def close(self) -> None:
-        """End the agent: it undoes what it holds, then leaves. Waits for that. Idempotent; silent for a dead one."""
-
 
 class Environment(Protocol):
     """What a fault may use of the trial that it is applied to."""
