@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 with atheris.instrument_imports(include=["harness", "checkers"]):
     from checkers import judge
     from harness.errors import HistoryError, UsageError
-    from harness.history import exports, imports, reader
+    from harness.history import events, exports, imports, reader
 
 TARGETS = ("native", "edn", "jepsen-json")
 OPTIONS = {"owners": (None, False), "ttl": (None, 2.0), "release_fail": ("unknown", "held", "released")}
@@ -88,7 +88,7 @@ def seeds(target: str, folder: Path) -> None:
         (folder / f"seed-{number}").write_bytes(data)
 
 
-def _foreign(history: reader.History, target: str, header: bool) -> bytes:
+def _foreign(history: events.History, target: str, header: bool) -> bytes:
     import io
     import json
 
