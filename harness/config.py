@@ -18,6 +18,9 @@ import msgspec
 
 from harness import registry
 from harness.errors import ConfigError, UsageError
+from harness.systems.base import Settings
+from nemesis import faults
+from workloads.validate import BadConfig
 
 Verdict = bool | str
 """True, False or "unknown"; in an expectation also "any"."""
@@ -144,7 +147,7 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
             raise bad(name, str(error)) from error
 
     system = named("system", "systems", config.system)
-    named("workload", "workloads", config.workload)
+    workload = named("workload", "workloads", config.workload)
     servers = config.servers if config.servers is not None else system.server_counts[0]
     if servers not in system.server_counts:
         counts = " or ".join(str(count) for count in system.server_counts)
@@ -175,7 +178,16 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
         if not low <= value <= high:
             raise bad(name, f"must lie between {low:g} and {high:g}, not {value:g}")
 
-    from nemesis import faults
+    settings = Settings(ttl_seconds=config.ttl, servers=servers, image=system.image, options=config.system_options)
+    try:
+        # Addresses from the range for documentation: only the options are looked at.
+        system().plan(settings, {f"n{number}": ("192.0.2.1",) for number in range(1, servers + 1)})
+    except UsageError as error:
+        raise bad("system_options", str(error)) from error
+    try:
+        workload.resolve(config.workload_options)
+    except BadConfig as error:
+        raise bad("workload_options", str(error)) from error
 
     try:
         kind, target = faults.parse(config.fault)

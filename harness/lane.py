@@ -14,12 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from nemesis.link import open_agent
-
 from harness import resource
 from harness.errors import AgentError
 from harness.runtime.base import Node, NodeSpec, Runtime, Site
 from nemesis.base import AgentLink
+from nemesis.link import open_agent
 
 
 class LogSink:

@@ -29,10 +29,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from nemesis.link import gather
 
-from checkers import judge_path
-from harness import __version__, registry, resource
+from checkers import judge
+from harness import __version__, history, registry, resource
 from harness.cluster import Cluster
 from harness.config import TrialConfig
 from harness.contenders import Contender
@@ -47,6 +46,7 @@ from harness.runtime.base import Node, NodeSpec, Runtime
 from harness.systems.base import Settings, System
 from nemesis import faults as fault_registry
 from nemesis.base import AgentLink
+from nemesis.link import gather
 
 REQUIRED = ("lease", "fencing", "linearizable", "fenced", "progress", "faults")
 HELLO_SECONDS = 30.0
@@ -121,6 +121,7 @@ class Trial:
         self._epoch = 0
         self._clock_offset = 0
         self._healed = False
+        self._started = 0.0
         self.kept: list[str] = []
 
     # -- the whole ------------------------------------------------------------------------------------------------
@@ -248,7 +249,7 @@ class Trial:
 
     def _start(self) -> None:
         config = self.config
-        self._phase("start")
+        self._phase("turn")
         assert config.servers is not None
         self.record["images"] = self.runtime.image_versions([self.system.image, "node", "contender", "postgres"])
         self.record["versions"]["engine"] = self.runtime.describe()
@@ -260,14 +261,27 @@ class Trial:
         )
         names = [f"n{number}" for number in range(1, config.servers + 1)]
         self.system.plan(settings, dict.fromkeys(names, ("192.0.2.1",)))  # a bad option ends it before any node
-        with ThreadPoolExecutor(max_workers=2) as pool:
+        # One start-up at a time on this machine: side by side they take longer each than one after the other.
+        with self.lane.site.starting():
+            self._phase("start")
+            self._bring_up(settings, names)
+            took = self._wait_healthy()
+        self._say(f"{config.system} healthy {took:.1f} s after its start")
+        self.record["versions"]["system"] = self.cluster_now.version()
+        self._await_hellos()
+        self._save()
+
+    def _bring_up(self, settings: Settings, names: Sequence[str]) -> None:
+        """Nodes, agents, services and contenders, all started; nothing is awaited yet."""
+        config = self.config
+        with ThreadPoolExecutor(max_workers=1) as pool:
             # The lane's own nodes (contenders, resource) and the servers come up side by side.
             prepared = pool.submit(self.lane.prepare, config.contenders, self.folder / "logs")
             self._server_nodes = self.lane.site.start_nodes([NodeSpec(name=name) for name in names])
-            opened = self.lane.open_agents(self._server_nodes, self.folder / "logs")
-            self.agents.update(opened)
+            self.agents.update(self.lane.open_agents(self._server_nodes, self.folder / "logs"))
             self.cluster = Cluster(self.system, settings, self._server_nodes, self.agents)
             self.cluster.start()
+            self._started = time.monotonic()
             prepared.result()
         self.agents.update(self.lane.agents)
         self._set_epoch()
@@ -275,15 +289,23 @@ class Trial:
             for node in nodes:
                 self.record["nodes"][node.name] = {"role": role, "addresses": list(node.addresses)}
         self.record["nodes"]["resource"] = {"role": "resource", "addresses": list(self.lane.resource.addresses)}
+        self.record["notes"] = list(self.lane.site.notes)
         self.record["system"] = self.system.recorded(settings)
         self._open_history()
         self._spawn_contenders(settings)  # they load their libraries while the servers elect a leader
-        took = self.cluster.wait_healthy(self._check)
-        self.progress.say(f"{config.system} healthy {took:.1f} s after its start")
+
+    def _wait_healthy(self) -> float:
+        """Wait until the system is healthy; seconds since its services were started."""
+        self.cluster_now.wait_healthy(self._check)
+        took = time.monotonic() - self._started
         self.record["healthy_seconds"] = round(took, 3)
-        self.record["versions"]["system"] = self.cluster.version()
-        self._await_hellos()
-        self._save()
+        return took
+
+    @property
+    def cluster_now(self) -> Cluster:
+        """The cluster, once it is there."""
+        assert self.cluster is not None, "the servers were not started"
+        return self.cluster
 
     def _set_epoch(self) -> None:
         """Time 0 of the history, on the boot clock of the nodes' kernel, which need not be this machine's."""
@@ -318,7 +340,6 @@ class Trial:
         self.progress.live = self.recorder.live
 
     def _spawn_contenders(self, settings: Settings) -> None:
-        assert self.cluster is not None
         assert self.recorder is not None
         config = self.config
         base = {
@@ -326,7 +347,7 @@ class Trial:
             "lock": "lock",
             "workload": registry.reference("workloads", config.workload),
             "client": registry.reference("clients", self.system.client),
-            "client_config": self.system.client_config(settings, self.cluster.addresses()),
+            "client_config": self.system.client_config(settings, self.cluster_now.addresses()),
             "ttl": config.ttl,
             "guarded": config.guarded,
             "resource": self.lane.resource_config(self.folder.name),
@@ -392,12 +413,13 @@ class Trial:
         kind, target = fault_registry.parse(config.fault)
         assert config.fault_on is not None
         assert config.fault_off is not None
-        assert self.cluster is not None
         assert self.recorder is not None
         if kind == "none":
             self._wait(config.duration)
             return
-        environment = TrialEnvironment(self.cluster, self.contenders, self.agents, self.lane.resource, self.recorder)
+        environment = TrialEnvironment(
+            self.cluster_now, self.contenders, self.agents, self.lane.resource, self.recorder
+        )
         injector = Injector(environment, self.recorder, self._now)
         injector.said = self._say
         end = time.monotonic() + config.duration
@@ -492,7 +514,7 @@ class Trial:
         handovers = self.recorder.live.handovers if self.recorder is not None else 0
         if (self.folder / "history.jsonl").exists():
             with self._guard("judging"):
-                judgement = judge_path(self.folder)
+                judgement = judge(history.read(self.folder / "history.jsonl")).to_json()
                 (self.folder / "verdict.json").write_text(json.dumps(judgement, indent=2, ensure_ascii=False) + "\n")
         outcome = decide(
             judgement,

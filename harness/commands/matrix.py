@@ -98,8 +98,8 @@ def command(
             for reason in result.outcome.reasons:
                 screen.print(f"  {result.folder.name}: {reason}", markup=False)
     screen.print()
-    left = len(plan.cells) - len(found)
-    cut = f", {left} not run" if left else ""
+    not_run = len(plan.cells) - len(found)
+    cut = f", {not_run} not run" if not_run else ""
     screen.print(f"{len(found)} cells{cut}: {word}")
     screen.print(f"report: {page}", markup=False, soft_wrap=True)
     sys.exit(130 if run.cancel.is_set() else EXIT_CODES[word])
