@@ -75,6 +75,10 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """The cell in a few words: "etcd x freeze-holder, naive"."""
         return f"{self.system} x {self.fault}, {'guarded' if self.guarded else 'naive'}"
 
+    def derived(self) -> dict[str, float]:
+        """What follows from the ttl where it isn't given."""
+        return {"fault_on": 2.5 * self.ttl, "fault_off": 1.5 * self.ttl, "progress_bound": 10 * self.ttl}
+
     def slug(self) -> str:
         """A name for its folder: "etcd-freeze-holder"; says what isn't usual."""
         parts = [self.system, self.fault]
@@ -88,11 +92,12 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def repeat_command(self) -> str:
         """The command line that runs this cell again."""
         usual = {field.name: field for field in msgspec.structs.fields(TrialConfig)}
+        derived = self.derived()
         words = ["fencepost", "run", self.system]
         for name, field in usual.items():
             value = getattr(self, name)
             default = field.default if field.default is not msgspec.NODEFAULT else {}
-            if name == "system" or value == default:
+            if name == "system" or value in (default, derived.get(name)):
                 continue
             flag = "--" + name.replace("_", "-")
             if name == "guarded":
@@ -168,9 +173,7 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
         config,
         servers=servers,
         seed=config.seed if config.seed is not None else random.SystemRandom().randrange(2**31),
-        fault_on=config.fault_on if config.fault_on is not None else 2.5 * config.ttl,
-        fault_off=config.fault_off if config.fault_off is not None else 1.5 * config.ttl,
-        progress_bound=config.progress_bound if config.progress_bound is not None else 10 * config.ttl,
+        **{name: value for name, value in config.derived().items() if getattr(config, name) is None},
     )
     ranges += [("fault_on", 0.1, 3600), ("fault_off", 0, 3600), ("progress_bound", 0.1, 86400)]
     for name, low, high in ranges:
