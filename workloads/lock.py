@@ -33,12 +33,12 @@ class Parameter:
 
 PARAMETERS: Mapping[str, Parameter] = {
     "wait_ttls": Parameter(4.0, 0.1, 1000, "ttl", "how long an acquire waits for its turn"),
-    "hold_min": Parameter(0.1, 0, 3600, "s", "the shortest hold"),
-    "hold_max": Parameter(0.4, 0, 3600, "s", "the longest hold of a short job"),
-    "long_share": Parameter(0.12, 0, 1, "share", "of the jobs that are long"),
+    "hold_min": Parameter(0.05, 0, 3600, "s", "the shortest hold"),
+    "hold_max": Parameter(0.25, 0, 3600, "s", "the longest hold of a short job"),
+    "long_share": Parameter(0.08, 0, 1, "share", "of the jobs that are long"),
     "long_ttls": Parameter(2.5, 0, 1000, "ttl", "how long a long job holds"),
     "think_min": Parameter(0.02, 0, 3600, "s", "the shortest pause between read and write"),
-    "think_max": Parameter(0.1, 0, 3600, "s", "the longest"),
+    "think_max": Parameter(0.08, 0, 3600, "s", "the longest"),
     "rest_max": Parameter(0.1, 0, 3600, "s", "the longest pause between a release and the next acquire"),
     "after_failure": Parameter(0.1, 0.001, 3600, "s", "the pause after an acquire without success"),
 }

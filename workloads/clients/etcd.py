@@ -214,7 +214,7 @@ class EtcdLock:
         try:
             while True:
                 if cancelled.is_set() or Stamp.now().mono >= until:
-                    return self._abandon("cancelled" if cancelled.is_set() else "wait limit", certain=True)
+                    return self._abandon("cancelled" if cancelled.is_set() else "wait limit: held by another")
                 due = since.mono + self.renew_every_seconds
                 if Stamp.now().mono >= due:
                     renewed, why = self._keep_alive()
@@ -223,9 +223,9 @@ class EtcdLock:
                     elif why == LEASE_GONE:
                         self.counters["expired_while_waiting"] += 1
                         return Acquired("fail", error=f"expired while waiting: {LEASE_GONE}")
-                    elif Stamp.now().mono >= since.mono + self._granted:
-                        return self._abandon(f"not kept alive while waiting: {why}", certain=True)
                     else:
+                        # Not given up: a leader that has just been elected has given the lease its full ttl again, and
+                        # a waiter that leaves the queue starts at its end. Nothing is claimed before it succeeds.
                         self.counters["keepalive_retries"] += 1
                         if watch is not None:  # it hung on the server that was given up
                             watch.close()
@@ -243,8 +243,6 @@ class EtcdLock:
                 except (TransportError, EtcdError) as error:
                     if isinstance(error, TransportError) and error.kind == "connect":
                         self._http.next_endpoint()
-                    if Stamp.now().mono >= since.mono + self._granted:
-                        return self._abandon(f"lost sight while waiting: {error}", certain=True)
                     cancelled.wait(0.05)
                     continue
                 now = Stamp.now().mono
@@ -267,12 +265,9 @@ class EtcdLock:
         self.counters["expired_while_waiting"] += 1
         return Acquired("fail", error="expired while waiting: the own key is gone")
 
-    def _abandon(self, why: str, *, certain: bool = False) -> Acquired:
-        """Give an acquire up: revoke its lease, so that nothing is left that could be granted. Fail when that is
-        certain.
-
-        `certain`: it was seen to wait behind another, so it was not granted to anybody's knowledge, but its key may be
-        granted until the lease ends; that too is only a failure once the lease is gone.
+    def _abandon(self, why: str) -> Acquired:
+        """Give an acquire up: revoke its lease, so that no key is left that could be granted. A failure when that is
+        sure.
         """
         try:
             self._call("lease/revoke", {"ID": self._lease}, self._operation)

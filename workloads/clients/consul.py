@@ -1,0 +1,248 @@
+"""The lock of Consul, by its leader-election guide, over the HTTP API.
+
+A session with a ttl, a lock-delay and no health checks (`NodeChecks: []`: else the gossip of the server it was made
+through decides about it too); the key is taken with `?acquire=`, waited for with a blocking query, renewed every ttl/2,
+given back with `?release=`.
+
+The token is the key's ModifyIndex, the Raft index of the command that took it, read back after the acquire with
+`?consistent` and only accepted while the session on it is one's own. Not LockIndex: that counts from 1 again when the
+key is deleted, by hand or by a session whose behaviour is `delete`. Taking the key again with the same session
+changes neither.
+
+Each acquire has a fresh session, so a late release can only end the hold that it was sent for. Making a session without
+taking the key locks nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from workloads.clients.base import Acquired, Answered, ClientConfig, Outcome, classify
+from workloads.clients.http import HttpClient, TransportError
+from workloads.clocks import Flag, Stamp
+
+NO_SESSION = "status 404"
+INVALID_SESSION = "status 500: invalid session"
+
+ERRORS: Mapping[str, Outcome] = {
+    # No connection, so nothing was sent.
+    "connect": "fail",
+    "send": "info",
+    "timeout": "info",
+    "disconnect": "info",
+    "garbage": "info",
+    # Refused before anything was proposed.
+    "status 4": "fail",
+    "status 500: No cluster leader": "fail",
+    "status 500: node is not the leader": "fail",
+    # The state machine's own answer to an acquire with a session that is gone.
+    INVALID_SESSION: "fail",
+    # "leadership lost while committing log", "rpc error making call: EOF", "raft apply failed", "… i/o deadline
+    # reached"
+    "*": "info",
+}
+
+MIN_ATTEMPT_SECONDS = 0.05
+
+
+class ConsulError(Exception):
+    """An answer that isn't 200; begins with "status N: "."""
+
+
+class ConsulLock:
+    """See the module. `settings`: endpoints, lock_delay_seconds, behavior (release, delete)."""
+
+    name = "consul"
+    library = f"http.client of Python {sys.version.split()[0]}"
+    errors = ERRORS
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._ttl = config.ttl_seconds
+        self._operation = config.operation_seconds
+        self.renew_every_seconds = config.ttl_seconds / 2
+        self.counters: dict[str, int] = dict.fromkeys(
+            (
+                "session_retries",
+                "renew_retries",
+                "look_retries",
+                "lock_delays",
+                "expired_while_waiting",
+                "sessions_left",
+            ),
+            0,
+        )
+        self._http = HttpClient(config.endpoints(), self.counters)
+        self._key = f"/v1/kv/fencepost/{quote(config.lock)}"
+        self._lock_delay = float(config.settings.get("lock_delay_seconds", 15.0))
+        self._behavior = str(config.settings.get("behavior", "release"))
+        self._owner = f"contender {config.process}"
+        self._random = random.Random(os.urandom(8))
+        self._session = ""
+
+    def connect(self, timeout_seconds: float) -> str | None:
+        """Nothing to do before the first request."""
+        return None
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def _call(self, method: str, path: str, document: Any = None, *, timeout_seconds: float | None = None) -> Any:
+        """One request. TransportError without an answer, ConsulError with one that isn't 200."""
+        status, answer = self._http.json(method, path, document, timeout_seconds or self._operation)
+        if status != 200:
+            if status >= 500 and "invalid session" not in str(answer):
+                self._http.next_endpoint()  # a server that can't serve: the next request goes to another
+            raise ConsulError(f"status {status}: {answer or ''}")
+        return answer
+
+    def _renew(self) -> tuple[Stamp | None, str]:
+        """Renew the session once: the send time, or None and why not. NO_SESSION… when Consul says that it is gone."""
+        sent = Stamp.now()
+        try:
+            self._call("PUT", f"/v1/session/renew/{self._session}")
+        except (TransportError, ConsulError) as error:
+            return None, str(error)
+        return sent, ""
+
+    def _destroy(self) -> str | None:
+        """End the session, and with it whatever it holds. None, or why that is not certain."""
+        try:
+            self._call("PUT", f"/v1/session/destroy/{self._session}")
+            return None
+        except (TransportError, ConsulError) as error:
+            self.counters["sessions_left"] += 1
+            return str(error)
+
+    # -- the protocol ---------------------------------------------------------------------------------------------
+
+    def acquire(self, wait_seconds: float, cancelled: Flag) -> Acquired:
+        """See `LockClient.acquire`."""
+        until = Stamp.now().mono + wait_seconds
+        since, why = self._make_session(until, cancelled)
+        if since is None:
+            return Acquired("fail", error=why)
+        while True:
+            if cancelled.is_set() or Stamp.now().mono >= until:
+                return self._abandon("cancelled" if cancelled.is_set() else "wait limit: held by another")
+            if Stamp.now().mono >= since.mono + self.renew_every_seconds:
+                renewed, why = self._renew()
+                if renewed is not None:
+                    since = renewed
+                elif why.startswith(NO_SESSION):
+                    self.counters["expired_while_waiting"] += 1
+                    return Acquired("fail", error=f"expired while waiting: {why}")
+                else:
+                    self.counters["renew_retries"] += 1
+                    cancelled.wait(0.05)
+                    continue
+            try:
+                taken = self._call("PUT", f"{self._key}?acquire={self._session}", self._owner)
+            except (TransportError, ConsulError) as error:
+                if str(error).startswith(INVALID_SESSION):
+                    self.counters["expired_while_waiting"] += 1
+                    return Acquired("fail", error=f"expired while waiting: {error}")
+                if classify(self.errors, str(error)) != "fail":
+                    return self._abandon(str(error))
+                self.counters["look_retries"] += 1
+                cancelled.wait(0.05)
+                continue
+            if taken is True:
+                return self._read_back(since)
+            self._wait_for_change(min(since.mono + self.renew_every_seconds, until), cancelled)
+
+    def _make_session(self, until: float, cancelled: Flag) -> tuple[Stamp | None, str]:
+        """A fresh session, through whichever server answers first."""
+        document = {
+            "Name": self._owner,
+            "TTL": f"{round(self._ttl * 1000)}ms",
+            "LockDelay": f"{round(self._lock_delay * 1000)}ms",
+            "NodeChecks": [],
+            "Behavior": self._behavior,
+        }
+        while True:
+            sent = Stamp.now()
+            try:
+                timeout = min(self._operation, max(until - sent.mono, MIN_ATTEMPT_SECONDS))
+                made = self._call("PUT", "/v1/session/create", document, timeout_seconds=timeout)
+                self._session = str(made["ID"])
+                return sent, ""
+            except (TransportError, ConsulError) as error:
+                why = f"no session: {error}"
+            pause = self._random.uniform(0.02, 0.1)
+            if Stamp.now().mono + pause + MIN_ATTEMPT_SECONDS > until or cancelled.wait(pause):
+                return None, why
+            self.counters["session_retries"] += 1
+
+    def _read_back(self, since: Stamp) -> Acquired:
+        """Read the key after taking it: the token, and the proof that it is ours."""
+        try:
+            entry = self._call("GET", f"{self._key}?consistent")[0]
+        except (TransportError, ConsulError) as error:
+            return self._abandon(f"taken, but not read back: {error}")
+        if entry.get("Session") != self._session:
+            return self._abandon("taken, but held by another when read back")
+        notes = {"endpoint": self._http.endpoint, "session": self._session[:8], "lock_index": entry["LockIndex"]}
+        return Acquired("ok", int(entry["ModifyIndex"]), self._ttl, since, notes=notes)
+
+    def _wait_for_change(self, until: float, cancelled: Flag) -> None:
+        """Wait until the key may be free: a blocking query while it is held, a short pause in a lock-delay."""
+        try:
+            entry = self._call("GET", self._key)[0]
+            left = until - Stamp.now().mono
+            if entry.get("Session"):
+                if left > 0:
+                    wait = max(1, round(min(left, 0.5) * 1000))  # short, so that a stop is heard
+                    path = f"{self._key}?index={entry['ModifyIndex']}&wait={wait}ms"
+                    self._call("GET", path, timeout_seconds=wait / 1000 * 17 / 16 + self._operation)
+                return
+        except ConsulError as error:
+            if str(error).startswith(NO_SESSION):
+                return  # no such key: free
+            self.counters["look_retries"] += 1
+        except TransportError:
+            self.counters["look_retries"] += 1
+        else:
+            self.counters["lock_delays"] += 1
+        cancelled.wait(self._random.uniform(0.05, 0.15))
+
+    def _abandon(self, why: str) -> Acquired:
+        """Give an acquire up: without its session it can't come to hold anything. A failure when that is certain."""
+        left = self._destroy()
+        if left is None:
+            return Acquired("fail", error=why)
+        return Acquired("info", error=f"{why}; and its session not destroyed: {left}")
+
+    def renew(self) -> Answered:
+        """See `LockClient.renew`."""
+        sent, why = self._renew()
+        if sent is not None:
+            return Answered("ok")
+        if why.startswith(NO_SESSION):
+            return Answered("fail", held=False, error=why)
+        return Answered(classify(self.errors, why), error=why)
+
+    def release(self) -> Answered:
+        """See `LockClient.release`. The session goes too, and with it a hold whose release got no answer."""
+        try:
+            released = self._call("PUT", f"{self._key}?release={self._session}")
+        except (TransportError, ConsulError) as error:
+            answer = Answered(classify(self.errors, str(error)), error=str(error))
+        else:
+            answer = (
+                Answered("ok") if released is True else Answered("fail", held=False, error="not held by the session")
+            )
+        self._destroy()
+        return answer
+
+    @property
+    def doubtful(self) -> bool:
+        """See `LockClient.doubtful`."""
+        return not self._http.connected
+
+    def close(self) -> None:
+        """See `LockClient.close`."""
+        self._http.close()
