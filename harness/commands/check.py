@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 from dataclasses import dataclass
@@ -137,10 +138,15 @@ def command(
         result = _check(path, options)
         # Only --explain needs the events again: a long list of paths mustn't keep them all.
         results.append(_Result(result.path, result.judgement, result.error, None, result.policies))
-    if as_json:
-        click.echo(json.dumps([result.to_json() for result in results], ensure_ascii=False))
-    else:
-        _show(results)
+    try:
+        if as_json:
+            click.echo(json.dumps([result.to_json() for result in results], ensure_ascii=False))
+        else:
+            _show(results)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output has seen enough (`| head`); that must not turn the exit code into "invalid".
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(_exit_code(results))
 
 
@@ -167,13 +173,13 @@ def _fields(maps: tuple[str, ...]) -> dict[str, str]:
 
 def _check(path: str, options: _Options) -> _Result:
     from checkers import judge
-    from harness.history import reader
+    from harness.history import native, reader
 
     try:
         file = reader.find(path)
         kind = reader.detect(file) if options.format == "auto" else options.format
         if kind == "fencepost":
-            histories = {"": reader.read_native(file)}
+            histories = {"": native.read(file)}
         else:
             from harness.history import imports
 

@@ -244,13 +244,16 @@ def from_events(
 
 
 class Builder:
-    """Collects events one by one, checking each. The slow, exact road; `reader.py` has the fast one."""
+    """Collects events one by one, checking each. The slow, exact way; `native.py` has the fast one.
 
-    def __init__(self, path: str | Path) -> None:
+    `locks` and `fs` are the codes of the names met so far, when others share them.
+    """
+
+    def __init__(self, path: str | Path, locks: dict[str, int] | None = None, fs: dict[str, int] | None = None) -> None:
         self.path = path
         self.data: dict[str, list[Any]] = {name: [] for name in COLUMN_TYPES}
-        self.locks: dict[str, int] = {}
-        self.fs: dict[str, int] = {name: code for code, name in enumerate(KNOWN_F)}
+        self.locks: dict[str, int] = {} if locks is None else locks
+        self.fs: dict[str, int] = {name: code for code, name in enumerate(KNOWN_F)} if fs is None else fs
         self.faults: dict[int, FaultRow] = {}
 
     def add(self, line: int, event: object) -> None:
@@ -268,9 +271,12 @@ class Builder:
         for name, value in row.values.items():
             data[name].append(value)
 
+    def arrays(self) -> dict[str, Any]:
+        """What was collected, one array for each column."""
+        return {name: np.array(self.data[name], dtype=dtype) for name, (dtype, _) in COLUMN_TYPES.items()}
+
     def columns(self) -> Columns:
-        arrays = {name: np.array(self.data[name], dtype=dtype) for name, (dtype, _) in COLUMN_TYPES.items()}
-        return Columns(**arrays, locks=list(self.locks), fs=list(self.fs), faults=self.faults)
+        return Columns(**self.arrays(), locks=list(self.locks), fs=list(self.fs), faults=self.faults)
 
 
 class Malformed(ValueError):
@@ -287,7 +293,18 @@ class Row:
     fault: FaultRow | None
 
 
-_COMPLETION_KEYS = ("token", "ttl", "lease_from", "held", "reason", "read", "version", "seq")
+_ABSENT: dict[str, Any] = {
+    name: value for name, (_, value) in COLUMN_TYPES.items() if name not in ("line", "f", "lock")
+}
+
+#: Which keys an event uses, by its f and type ("" for any type); the others hold their "absent".
+_USED = {
+    ("acquire", "ok"): ("token", "ttl", "lease_from"),
+    ("renew", ""): ("ttl", "held"),
+    ("release", ""): ("held",),
+    ("lost", ""): ("reason",),
+    ("write", ""): ("resource", "token", "read", "version", "seq"),
+}
 
 
 def parse_event(event: object) -> Row:
@@ -305,12 +322,11 @@ def parse_event(event: object) -> Row:
     kind = _choice(event, "type", TYPES, required=True)
     f = _string(event, "f", required=True)
     assert f is not None
-    values: dict[str, Any] = {
+    values = {
+        **_ABSENT,
         "time": time,
         "process": process,
         "type": TYPES.index(kind or ""),
-        "resource": -1,
-        **{name: COLUMN_TYPES[name][1] for name in _COMPLETION_KEYS},
     }
     if f == "fault":
         return Row(f, None, values, parse_fault(event))
@@ -322,24 +338,18 @@ def parse_event(event: object) -> Row:
         raise Malformed(f"{f} is a single event of type info, not {kind}")
     lock = _string(event, "lock")
     resource = _choice(event, "resource", RESOURCES, required=True) if f == "write" else None
-    for key in ("token", "lease_from", "read", "version", "seq"):
-        value = _integer(event, key)
-        values[key] = NONE if value is None else value
-    ttl = _duration(event, "ttl")
-    values["ttl"] = np.nan if ttl is None else ttl
-    held = event.get("held")
-    if held is not None and not isinstance(held, bool):
-        raise Malformed(f"held must be true or false, not {_kind(held)}")
-    values["held"] = -1 if held is None else int(held)
+    keys: dict[str, Any] = {name: _integer(event, name) for name in ("token", "lease_from", "read", "version", "seq")}
+    keys["ttl"] = _duration(event, "ttl")
+    keys["held"] = _boolean(event, "held")
     reason = _string(event, "reason")
-    values["reason"] = NO_REASON if reason is None else (EXPIRED if reason == "expired" else OTHER_REASON)
-    if resource is not None:
-        values["resource"] = RESOURCES.index(resource)
-    if f == "acquire" and kind == "ok":
-        if values["lease_from"] != NONE and values["lease_from"] > time:
-            raise Malformed(f"lease_from ({values['lease_from']}) after the time of its ok ({time})")
-    else:
-        values["lease_from"] = NONE
+    keys["reason"] = None if reason is None else (EXPIRED if reason == "expired" else OTHER_REASON)
+    keys["resource"] = None if resource is None else RESOURCES.index(resource)
+    for key in _USED.get((f, kind or ""), ()) + _USED.get((f, ""), ()):
+        if keys[key] is not None:
+            values[key] = keys[key]
+    assert time is not None
+    if values["lease_from"] != NONE and values["lease_from"] > time:
+        raise Malformed(f"lease_from ({values['lease_from']}) after the time of its ok ({time})")
     return Row(f, None if f == "crash" else (DEFAULT_LOCK if lock is None else lock), values, None)
 
 

@@ -1,14 +1,13 @@
-"""Reading a history file. `read` is the one door: native JSON lines here, other people's formats in `imports.py`."""
+"""Reading a history file: `read` is the one door to native JSON lines (`native.py`) and to others (`imports.py`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
-
 from harness.errors import HistoryError
-from harness.history.events import Builder, Columns, History, Meta, finish, parse_meta
+from harness.history import native
+from harness.history.events import History
 
 FORMATS = ("auto", "fencepost", "edn", "jepsen-json")
 HISTORY_FILE = "history.jsonl"
@@ -30,7 +29,7 @@ def read(
     file = find(path)
     format = detect(file) if format == "auto" else format
     if format == "fencepost":
-        return read_native(file)
+        return native.read(file)
     from harness.history import imports  # only who reads other people's histories pays for it
 
     return imports.read(file, format=format, release_fail=release_fail, fields=fields)
@@ -68,45 +67,3 @@ def _guess(file: Path) -> str:
     if file.suffix != ".jsonl" and head.startswith((b"{:", b"[{:", b"#jepsen", b";")):
         return "edn"
     return "fencepost"
-
-
-def read_native(file: Path) -> History:
-    """A `history.jsonl`. Raises `HistoryError`."""
-    try:
-        data = file.read_bytes().removeprefix(b"\xef\xbb\xbf")
-    except OSError as error:
-        raise HistoryError(file, 0, error.strerror or str(error)) from None
-    meta, columns = _read_exactly(data, file)
-    return finish(meta, columns, file)
-
-
-def _read_exactly(data: bytes, path: Path) -> tuple[Meta, Columns]:
-    meta: Meta | None = None
-    builder = Builder(path)
-    first = True
-    for number, text in enumerate(data.split(b"\n"), 1):
-        if not text.strip(b" \t\r"):
-            continue
-        event = decode_line(text, number, path)
-        if first and isinstance(event, dict) and event.get("type") == "meta":
-            meta = parse_meta(event, number, path)
-        else:
-            builder.add(number, event)
-        first = False
-    return meta or Meta(), builder.columns()
-
-
-def decode_line(text: bytes, number: int, path: Path) -> object:
-    """One line as JSON. Raises `HistoryError` when it isn't."""
-    try:
-        text.decode()
-    except UnicodeDecodeError as error:
-        raise HistoryError(
-            path, number, f"not UTF-8: byte 0x{text[error.start]:02x} at column {error.start + 1}"
-        ) from None
-    try:
-        return msgspec.json.decode(text)
-    except RecursionError:
-        raise HistoryError(path, number, "not JSON: nested too deeply") from None
-    except msgspec.DecodeError as error:
-        raise HistoryError(path, number, f"not JSON: {error}") from None

@@ -1,0 +1,1 @@
+"""Benchmarks of `fencepost check`: `make bench`, or `python -m bench --help`."""
