@@ -12,9 +12,9 @@ def write_trial(folder: Path, out: Path | None = None) -> Path:
     even that when `trial.json` says that the trial failed. The stored verdicts are used unless they are missing or
     older than the history. Raises HistoryError or ConfigError that names the file, and the line or key.
     """
-    from harness.report import trial  # jinja2 and pandas cost 0.4 s that a trial shouldn't pay at its start
+    from harness.report.trial import write  # jinja2 and pandas cost 0.4 s that a trial shouldn't pay at its start
 
-    return trial.write(folder, out)
+    return write(folder, out)
 
 
 def write_matrix(folder: Path, out: Path | None = None) -> Path:
@@ -23,6 +23,6 @@ def write_matrix(folder: Path, out: Path | None = None) -> Path:
     Reads `matrix.json`, and of each trial its `verdict.json` where there is one. Raises ConfigError that names the file
     and the key.
     """
-    from harness.report import matrix
+    from harness.report.matrix import write
 
-    return matrix.write(folder, out)
+    return write(folder, out)

@@ -156,8 +156,21 @@ def stats(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     for key, value in values.items():
         text = _stat(key, value)
         if text is not None:
-            pairs.append((key.replace("_", " ").removesuffix(" seconds"), text))
+            pairs.append((_NAMES.get(key, key.replace("_", " ")), text))
     return pairs
+
+
+_NAMES = {
+    "unsafe_seconds": "unsafe time",
+    "unsafe_seconds_awake": "of it while the older holder was awake",
+    "handover_seconds": "hand-over",
+    "stale": "stale writes",
+    "lost": "lost updates",
+    "unknown_outcome": "writes of unknown outcome",
+    "gaps": "numbers left out",
+    "pairs": "pairs of grants",
+    "unordered_pairs": "pairs in no certain order",
+}
 
 
 def _stat(key: str, value: Any) -> str | None:

@@ -139,7 +139,7 @@ def _table(trials: Sequence[Trial]) -> pd.DataFrame:
     ]
     columns = ["system", "fault", *COLUMNS, "grants"]
     table = pd.DataFrame(rows, columns=columns)
-    return table.astype({name: "float64" for name in columns[2:]})
+    return table.astype(dict.fromkeys(columns[2:], "float64"))
 
 
 # -- the grid

@@ -99,8 +99,8 @@ class Story:
 
     `operations`: `f process lock outcome invoke end line end_line token resource seq read version held`; `end` is NaN
     and `end_line` 0 when nothing closed it. `grants`: `process lock token invoke ok belief_end core_end promise late
-    line ok_line ended_by lasting`; `core_end` is L of the contract (NaN when unknown), `promise` may be infinite. `marks`: `f
-    process lock time line` of lost and crash.
+    line ok_line ended_by lasting`; `core_end` is L of the contract (NaN when unknown), `promise` may be
+    infinite. `marks`: `f process lock time line` of lost and crash.
     """
 
     path: Path

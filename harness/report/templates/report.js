@@ -79,7 +79,7 @@
   }
 
   var labels = Array.prototype.slice.call(svg.querySelectorAll(".fit")).map(function (text) {
-    return { text: text, a: parseFloat(text.dataset.a), p: parseFloat(text.dataset.p), n: parseFloat(text.dataset.n) };
+    return { text: text, keep: text.classList.contains("keep"), a: parseFloat(text.dataset.a), p: parseFloat(text.dataset.p), n: parseFloat(text.dataset.n) };
   });
   var pending = false;
   function refresh() {
@@ -90,10 +90,13 @@
       var full = width(), left = plot.scrollLeft, seen = plot.clientWidth;
       var one = full / 100, from = left / one, to = (left + seen) / one;
       labels.forEach(function (label) {
-        if (label.a + label.p < from || label.a > to) return;
+        if (label.a + label.p < from || label.a > to) {
+          label.text.setAttribute("x", label.a + "%");
+          return;
+        }
         // A name stays in sight while its bar does.
         var a = Math.max(label.a, from), b = label.a + label.p;
-        label.text.classList.toggle("tight", (b - a) * one < label.n);
+        if (!label.keep) label.text.classList.toggle("tight", (b - a) * one < label.n);
         label.text.setAttribute("x", a + "%");
       });
       ticks(start + left / full * span, start + (left + seen) / full * span);
