@@ -1,4 +1,4 @@
-"""Lock histories of any length, from a seed: contenders that acquire, renew, write and release, with some unknown outcomes.
+"""Lock histories of any length, from a seed: contenders acquire, renew, write, release; some outcomes are unknown.
 
 The service is right, so every verdict that can be is true; what is measured is the way through all events. Times are
 ns, tokens rise, every write of the holder goes to both resources, and of all operations a share ends as `info`.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 MS = 1_000_000
@@ -15,20 +16,10 @@ TTL = 2.0
 
 
 def write(path: Path, events: int, *, contenders: int = 20, info: float = 0.01, seed: int = 1) -> None:
-    """Writes a history of at least `events` events (and not many more), after its meta line."""
+    """Writes a history of `events` events, after its meta line."""
     with path.open("w") as file:
         file.write(f'{{"type": "meta", "format": 1, "system": "simulated", "ttl": {TTL}, "progress_bound": 20.0}}\n')
-        written = 0
-        chunk: list[str] = []
-        for line in lines(contenders, info, seed):
-            chunk.append(line)
-            written += 1
-            if len(chunk) == 10_000:
-                file.write("".join(chunk))
-                chunk.clear()
-            if written >= events:
-                break
-        file.write("".join(chunk))
+        file.writelines(islice(lines(contenders, info, seed), events))
 
 
 def lines(contenders: int, info: float, seed: int) -> Iterator[str]:

@@ -226,7 +226,7 @@ class _Part:
             lock_names = [row.lock for row in compress(rows, bearing.tobytes())]
         for name in set(lock_names):
             locks.setdefault(DEFAULT_LOCK if name is None else name, len(locks))
-        codes: dict[str | None, int] = {**locks}
+        codes: dict[str | None, int] = dict(locks.items())
         if None in lock_names:
             codes[None] = locks[DEFAULT_LOCK]
         lock[bearing] = np.fromiter(map(codes.__getitem__, lock_names), np.int32, len(lock_names))
