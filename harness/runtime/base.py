@@ -11,6 +11,7 @@ Errors are `HarnessError` (something did not behave) or `RuntimeUnavailable` (th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -23,8 +24,9 @@ class NodeSpec:
     """One node to create. `image` is a name that the runtime resolves ("node", "contender", or a reference).
 
     `role` is "server", "contender" or "resource": a label that people and `fencepost clean` see. With `faultable`
-    the node gets the capabilities that the agent needs (NET_ADMIN, SYS_PTRACE); without, it has none. A node of the
-    resource is a plain service container on its own: `service` is then run as the node's own container.
+    the node gets the capabilities that the agent needs (docs/runtime.md); without, it has none. A node of the resource
+    is a plain service container on its own: `service` is then run as the node's own container, as its image means it
+    to run, whatever `image` and `faultable` say; `start_service` does not apply to it.
     """
 
     name: str
@@ -38,8 +40,9 @@ class NodeSpec:
 class ServiceSpec:
     """The program of the system under test on one node, run in its own image, unmodified and unprivileged.
 
-    `files` are written into the container before it first starts (absolute path -> content, mode 0644).
-    `command` replaces the image's CMD (not its entrypoint). `stop_signal_seconds` is how long a stop may take.
+    `files` are written into the container before it first starts (absolute path -> content, root's, mode 0644).
+    `command` replaces the image's CMD (not its entrypoint). `tmpfs` paths are memory, writable by every user, and empty
+    at each start of the service: what a killed service shall find again does not belong there.
     """
 
     image: str
@@ -69,7 +72,10 @@ class Process(Protocol):
         """End its stdin; agents and contenders take that as the order to clean up and leave. Idempotent."""
 
     def wait(self, timeout_seconds: float) -> int | None:
-        """Its exit code, or None when it still runs after the timeout. All its output was handled before."""
+        """Its exit code, or None when it still runs after the timeout. All its output was handled before.
+
+        137 (killed) when its node was removed underneath it. Raises HarnessError when a handler of its output raised.
+        """
 
     def abandon(self) -> None:
         """Drop the connection without ceremony (what a crash of the harness does to it). Idempotent."""
@@ -98,7 +104,10 @@ class Node(Protocol):
         """Start a program with open stdio. Lines of its stdout and stderr go to the handlers."""
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_seconds: float = 10.0) -> Completed:
-        """Run a program to its end (slow: ~70 ms; for setup and looking, not for the hot path)."""
+        """Run a program to its end (slow: ~70 ms; for setup and looking, not for the hot path).
+
+        After the timeout it is killed, with its children, and HarnessError is raised.
+        """
 
     def start_service(self, spec: ServiceSpec) -> None:
         """Create the service and start it. Returns when it was started, not when it is healthy."""
@@ -123,6 +132,18 @@ class Site(Protocol):
     @property
     def id(self) -> str:
         """Unique; part of all names and labels."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What this place could not give, one sentence each, for `trial.json`: "the network has no IPv6, since …"."""
+
+    def starting(self) -> AbstractContextManager[None]:
+        """Hold this machine's turn for heavy start-ups, so that trials side by side start one after the other.
+
+        `start_nodes` and `Node.start_service` take it by themselves; hold it around both, and around the wait for
+        health, where nobody else's start-up should come in between. Re-entrant, and shared by all threads that work on
+        this site. `restart_service` never waits for a turn: it belongs to a fault.
+        """
 
     def start_nodes(self, specs: Sequence[NodeSpec]) -> list[Node]:
         """Create and start nodes, in parallel, in the order of the specs. On an error none of them is left."""
@@ -149,5 +170,9 @@ class Runtime(Protocol):
     def image_versions(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
         """For each image name: reference, id and origin, recorded in `trial.json`."""
 
-    def clean(self, *, site_id: str | None = None) -> list[str]:
-        """Remove what runs have left behind (all, or one site), by labels alone; one line for each thing removed."""
+    def clean(self, *, site_id: str | None = None, include_running: bool = False, dry_run: bool = False) -> list[str]:
+        """Remove what runs have left behind (all, or one site), by labels alone; one line for each thing removed.
+
+        What belongs to a process that still runs, or may, stays unless `include_running`. Raises HarnessError naming
+        what would not go. With `dry_run` nothing is removed.
+        """

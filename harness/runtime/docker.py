@@ -18,6 +18,7 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.runtime import labels, network, removal
 from harness.runtime.base import Node, NodeSpec
+from harness.runtime.cleaning import clean
 from harness.runtime.engine import Engine, telling
 from harness.runtime.owner import Owner
 from harness.runtime.pod import DockerNode
@@ -53,16 +54,10 @@ class DockerRuntime:
         Sites whose process still runs, or can't be judged from here, stay unless `include_running`. Raises HarnessError
         that names what would not go.
         """
-        lines, stayed = [], []
-        for site in removal.find(self.engine, site_id):
-            if site.state != "gone" and not include_running:
-                continue
-            lines += [f"{thing} of site {site.id or '-'}" for thing in site.things]
-            if not dry_run:
-                stayed += removal.remove(self.engine, site.things)
-        if stayed:
-            raise HarnessError("not removed: " + "; ".join(stayed))
-        return lines
+        cleaned = clean(self.engine, site_id=site_id, include_running=include_running, dry_run=dry_run)
+        if cleaned.stayed:
+            raise HarnessError("not removed: " + "; ".join(cleaned.stayed))
+        return cleaned.removed
 
 
 class DockerSite:

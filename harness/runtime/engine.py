@@ -18,10 +18,10 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+import docker
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
-import docker
 from harness.errors import HarnessError, RuntimeUnavailable
 
 API_TIMEOUT_SECONDS = 60

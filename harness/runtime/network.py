@@ -4,6 +4,11 @@ The engine's own address pools hold some thirty networks, shared with everything
 are named here: a random /24 out of one private /16 for IPv4 (FENCEPOST_IPV4_POOL overrides it, where 10.183.0.0/16 is
 in use) and a random /64 of the local range (RFC 4193) for IPv6. Addresses are handed out here too, each only once while
 others are left: a server of the next trial never gets the address, nor the half-open connections, of one before it.
+
+"Internal" alone is not enough. Engines before 25 give the containers of an internal network a default route through
+the host all the same and trust to iptables; for IPv6 most of them write no rules, so a packet to a foreign address
+leaves the machine (seen on 20.10). Here the default gateway is therefore an address that nobody has, and a node that
+may drops the route altogether, so that what can't be reached is refused at once. Newer engines set no such route.
 """
 
 from __future__ import annotations
@@ -30,7 +35,9 @@ DEFAULT_POOL = "10.183.0.0/16"
 POOL_VARIABLE = "FENCEPOST_IPV4_POOL"
 TRIES = 40
 FIRST_HOST, LAST_HOST = 11, 250
-"""The numbers that nodes get in both subnets; below are the engine's gateway and room for what a person attaches."""
+"""The numbers that nodes get in both subnets; below are the engine's own and room for what a person attaches."""
+NOBODY = 254
+"""The number of the gateway that does not exist."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,13 @@ class Subnets:
 
     ipv4: ipaddress.IPv4Network
     ipv6: ipaddress.IPv6Network | None
+
+    def pools(self) -> list[IPAMPool]:
+        """What the engine is told: the ranges, and in each the gateway that nobody has."""
+        pools = [IPAMPool(str(self.ipv4), aux_addresses={"DefaultGatewayIPv4": str(self.ipv4[NOBODY])})]
+        if self.ipv6 is not None:
+            pools.append(IPAMPool(str(self.ipv6), aux_addresses={"DefaultGatewayIPv6": str(self.ipv6[NOBODY])}))
+        return pools
 
     def addresses(self, host: int) -> tuple[str, ...]:
         """The addresses of one node; its number reads the same in both: 10.183.7.12 and fd…::12."""
@@ -107,7 +121,6 @@ def _try_subnets(
     taken: list[str] = []
     for _ in range(TRIES):
         subnets = random_subnets(chance, ipv6)
-        ranges = [subnets.ipv4] + ([subnets.ipv6] if subnets.ipv6 else [])
         try:
             answer: dict[str, Any] = engine.api.create_network(
                 name,
@@ -116,7 +129,7 @@ def _try_subnets(
                 enable_ipv6=ipv6,
                 check_duplicate=True,
                 labels=dict(marks),
-                ipam=IPAMConfig(pool_configs=[IPAMPool(subnet=str(each)) for each in ranges]),
+                ipam=IPAMConfig(pool_configs=subnets.pools()),
             )
         except APIError as error:
             words = str(error.explanation or error).lower()

@@ -7,6 +7,7 @@ says in the end what stayed and why. Nothing here needs to know how a site was m
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from harness.runtime.engine import Engine, telling
 from harness.runtime.owner import Owner, State
 
 DEADLINE_SECONDS = 60.0
+"""For one `remove`; a busy engine was seen to need six seconds for two pods."""
 PARALLEL = 8
 
 
@@ -55,6 +57,11 @@ class SiteLeft:
             return "running"
         return "unknown" if "unknown" in states else "gone"
 
+    def counted(self) -> str:
+        """What it is made of: "7 containers, 1 network"."""
+        counts = Counter(thing.kind for thing in self.things)
+        return ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counts.items())
+
     @property
     def owner(self) -> str:
         """In words."""
@@ -63,12 +70,14 @@ class SiteLeft:
 
 
 def find(engine: Engine, site_id: str | None = None) -> list[SiteLeft]:
-    """Everything with our label (or of one site), by site. Things without a site come under the id ""."""
+    """Everything that runs created (or one site), by site. What has an owner but no site comes under the id ""."""
     wanted = labels.of_site(site_id) if site_id is not None else (f"{labels.PROJECT}=1",)
     sites: dict[str, SiteLeft] = {}
 
     def add(thing: Thing, marks: dict[str, str] | None) -> None:
         marks = marks or {}
+        if labels.SITE not in marks and labels.OWNER not in marks:
+            return  # a container inherits fencepost=1 from our images: one that a person runs by hand is none of ours
         site = sites.setdefault(marks.get(labels.SITE, ""), SiteLeft(marks.get(labels.SITE, "")))
         site.things.append(thing)
         if labels.OWNER in marks:
@@ -88,9 +97,9 @@ def _container(listed: dict[str, Any]) -> Thing:
     return Thing("container", listed["Id"], name, listed["State"], (listed["Labels"] or {}).get(labels.NODE, ""))
 
 
-def remove(engine: Engine, things: Iterable[Thing], *, deadline_seconds: float = DEADLINE_SECONDS) -> list[str]:
+def remove(engine: Engine, things: Iterable[Thing]) -> list[str]:
     """Remove them, containers first, networks and volumes after; returns what stayed, one sentence each."""
-    deadline = time.monotonic() + deadline_seconds
+    deadline = time.monotonic() + DEADLINE_SECONDS
     todo = list(things)
     stayed: list[str] = []
     for kind in ("container", "network", "volume"):
@@ -101,9 +110,9 @@ def remove(engine: Engine, things: Iterable[Thing], *, deadline_seconds: float =
     return stayed
 
 
-def remove_containers(engine: Engine, names: Sequence[str], *, deadline_seconds: float = DEADLINE_SECONDS) -> list[str]:
+def remove_containers(engine: Engine, names: Sequence[str]) -> list[str]:
     """Remove containers by name or id, whatever their state; returns what stayed."""
-    return remove(engine, [Thing("container", name, name, "") for name in names], deadline_seconds=deadline_seconds)
+    return remove(engine, [Thing("container", name, name) for name in names])
 
 
 def _remove(engine: Engine, thing: Thing, deadline: float) -> str | None:

@@ -25,7 +25,9 @@ log = logging.getLogger(__name__)
 SEND_TIMEOUT_SECONDS = 10.0
 """How long `send` waits for a program that doesn't read; the pipes in between hold some 200 KB."""
 SETTLE_SECONDS = 2.0
-"""How long after the end of its output a program may be in becoming an exit code."""
+"""How long after the end of its output a program may take to an exit code; and its output, to end after its exit."""
+LOOK_SECONDS = 0.5
+"""How often `wait` asks whether the program has ended, where the stream does not tell."""
 KILLED_WITH_ITS_NODE = 137
 """128 + SIGKILL: the exit code of a program whose container was removed, which the engine then no longer knows."""
 
@@ -108,6 +110,7 @@ class ExecProcess:
         self._closing = threading.Lock()  # nobody shuts a descriptor that was freed; taken after _sending
         self._stdin_open = True
         self._ended = threading.Event()
+        self._stuck_since: float | None = None
         self._exit_code: int | None = None
         self._failure: BaseException | None = None
         self._reader = threading.Thread(target=self._read, name=f"reads {what}", daemon=True)
@@ -149,8 +152,10 @@ class ExecProcess:
         137 when the node was removed underneath it. Raises HarnessError when a handler of its output failed.
         """
         deadline = time.monotonic() + timeout_seconds
-        if not self._ended.wait(timeout_seconds):
-            return None
+        while not self._ended.wait(max(0.0, min(LOOK_SECONDS, deadline - time.monotonic()))):
+            self._shut_when_stuck()
+            if time.monotonic() >= deadline:
+                return None
         self._raise_failure()
         if self._exit_code is None:  # the connection ended before the program (abandoned, or the engine restarted)
             self._exit_code = self._poll_exit_code(deadline)
@@ -160,6 +165,19 @@ class ExecProcess:
         """Drop the connection without ceremony; wakes a `send` that waits. Idempotent."""
         self._stdin_open = False
         self._shut()
+
+    def _shut_when_stuck(self) -> None:
+        """End a stream that outlives its program.
+
+        The engine keeps it open while input is left that the program did not read (seen: `true` with 1 MB of stdin, for
+        ten seconds and more). What the program wrote has come by then.
+        """
+        if self._look() is None:
+            return
+        self._stuck_since = self._stuck_since or time.monotonic()
+        if time.monotonic() - self._stuck_since > SETTLE_SECONDS:
+            log.debug("%s has ended but its stream has not; shutting it", self._what)
+            self._shut()
 
     def _shut(self) -> None:
         with self._closing:

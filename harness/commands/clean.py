@@ -1,0 +1,42 @@
+"""`fencepost clean`: remove what earlier runs left behind in the Docker engine."""
+
+from __future__ import annotations
+
+import click
+
+from harness.errors import HarnessError, UsageError
+from harness.runtime import removal
+from harness.runtime.cleaning import clean
+from harness.runtime.engine import Engine
+
+
+@click.command("clean", short_help="Remove what earlier runs left behind, by labels alone.")
+@click.option("--site", "site_id", metavar="ID", help="Only this site (the run says its id when it is kept).")
+@click.option("--all", "include_running", is_flag=True, help="Also what belongs to runs that still go on, or may.")
+@click.option("--dry-run", is_flag=True, help="Say what would be removed, remove nothing.")
+def command(site_id: str | None, include_running: bool, dry_run: bool) -> None:
+    """Remove containers, networks and volumes that earlier runs left behind: killed ones, and those kept with --keep.
+
+    Everything that a run creates carries the label fencepost=1, its site and the process that it belongs to; nothing
+    without these labels is touched, and images stay (`fencepost images`). What belongs to a process that still runs is
+    spared unless --all is given. Frozen and paused containers go too. Exits with 4 when something would not go.
+
+    \b
+    Examples:
+      fencepost clean
+      fencepost clean --dry-run --all
+      fencepost clean --site t1a2b3c4d
+    """
+    engine = Engine()
+    if site_id is not None and not removal.find(engine, site_id):
+        known = [site.id for site in removal.find(engine) if site.id]
+        raise UsageError(f"there is nothing of a site {site_id!r} here (sites: {', '.join(known) or 'none'})")
+    result = clean(engine, site_id=site_id, include_running=include_running, dry_run=dry_run)
+    for line in result.removed:
+        click.echo(f"{'would remove' if dry_run else 'removed'} {line}")
+    for line in result.spared:
+        click.echo(f"{line}; --all removes it all the same")
+    if not result.removed and not result.spared and not result.stayed:
+        click.echo("nothing is left of any run")
+    if result.stayed:
+        raise HarnessError("not removed: " + "; ".join(result.stayed))

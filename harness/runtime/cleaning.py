@@ -1,0 +1,44 @@
+"""Removing what runs have left behind, by labels alone (`fencepost clean`).
+
+A site is left over when the process that owns it is gone: it was killed, or it kept the site on purpose and has ended.
+What belongs to a process that still runs is somebody's trial, and is spared unless asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from harness.runtime import removal
+from harness.runtime.engine import Engine
+
+_NOT_GONE = {
+    "running": "{owner} still runs",
+    "unknown": "whether it still runs can't be seen from here ({owner})",
+}
+
+
+@dataclass
+class Cleaned:
+    """What was (or would be) removed, what was spared and why, and what would not go; one line each."""
+
+    removed: list[str] = field(default_factory=list)
+    spared: list[str] = field(default_factory=list)
+    stayed: list[str] = field(default_factory=list)
+
+
+def clean(
+    engine: Engine, *, site_id: str | None = None, include_running: bool = False, dry_run: bool = False
+) -> Cleaned:
+    """Remove all sites that are left over, or only one; with `include_running` whatever carries our label."""
+    result = Cleaned()
+    for site in removal.find(engine, site_id):
+        name = f"site {site.id}" if site.id else "things without a site"
+        if site.state != "gone" and not include_running:
+            reason = _NOT_GONE[site.state].format(owner=site.owner)
+            result.spared.append(f"{name} stays ({site.counted()}): {reason}")
+            continue
+        stayed = [] if dry_run else removal.remove(engine, site.things)
+        refused = {thing for thing in site.things if any(word.startswith(f"{thing}: ") for word in stayed)}
+        result.removed += [f"{thing}, of {name}" for thing in site.things if thing not in refused]
+        result.stayed += [f"{word}, of {name}" for word in stayed]
+    return result
