@@ -104,10 +104,10 @@ def _overlap(model: Model, a: int, b: int, rows: list[int]) -> Finding:
     text = (
         f"{words.who(model, a)} was granted {words.lock(model, a)}{words.token(model, a)}; "
         f"{words.after(low, start)} {words.who(model, b)} was granted it too{words.token(model, b)}, and both believed "
-        f"that they held it for {words.span(high - low)}, until {_how(model, first)}. {_because(model, a, b, blame)}"
+        f"that they held it for {words.span(high - low)}, until {_how(model, first)}. {words.sentence(_because(model, a, b, blame))}"
     )
     events, time = words.lines(model, rows)
-    return Finding("overlap", model.lock_name(a), events, text, time, words.seconds(high - low), blame)
+    return Finding("overlap", model.lock_name(a), events, words.sentence(text), time, words.seconds(high - low), blame)
 
 
 def _how(model: Model, g: int) -> str:
@@ -153,12 +153,12 @@ def _because(model: Model, a: int, b: int, blame: str) -> str:
     name = words.who(model, a)
     if blame == "service":
         why = "double-granted" if lease.is_double(model, a, b) else "granted inside the time promised to the other"
-        return f"The service is to blame: the lock was {why}."
+        return f"the service is to blame: the lock was {why}"
     if blame == "pause":
-        return f"{name} was frozen, and had not noticed that its time was over."
+        return f"{name} was frozen, and had not noticed that its time was over"
     if blame == "clock":
-        return f"The clock of {name} had been moved."
+        return f"the clock of {name} had been moved"
     if blame == "late-grant":
         late = a if model.late[a] else b
-        return f"The grant of {words.who(model, late)} had run out before it arrived."
-    return f"{name} went on past its own deadline."
+        return f"the grant of {words.who(model, late)} had run out before it arrived"
+    return f"{name} went on past its own deadline"

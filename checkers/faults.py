@@ -36,9 +36,9 @@ def _name(fault: Fault) -> str:
 def _not_undone(fault: Fault) -> Finding:
     if fault.stop is None or fault.stop_line is None:
         text = f"{_name(fault)} was never stopped"
-        return Finding("not-undone", None, (fault.start_line,), text, fault.start)
+        return Finding("not-undone", None, (fault.start_line,), words.sentence(text), fault.start)
     text = f"{_name(fault)} was stopped {words.after(fault.stop, fault.start)}, without proof that it was undone"
-    return Finding("not-undone", None, (fault.start_line, fault.stop_line), text, fault.stop)
+    return Finding("not-undone", None, (fault.start_line, fault.stop_line), words.sentence(text), fault.stop)
 
 
 def _not_landed(fault: Fault) -> Finding:
@@ -46,6 +46,6 @@ def _not_landed(fault: Fault) -> Finding:
         "not-landed",
         None,
         (fault.start_line,),
-        f"{_name(fault)} started without proof that it took effect",
+        words.sentence(f"{_name(fault)} started without proof that it took effect"),
         fault.start,
     )

@@ -224,7 +224,7 @@ def _duplicate(model: Model, a: int, b: int) -> Finding:
         f"{words.after(int(model.ok[b]), int(model.ok[a]))} {words.who(model, b)} was granted it with the same token"
     )
     events, time = words.lines(model, (model.ok_row[a], model.ok_row[b]))
-    return Finding("duplicate", model.lock_name(b), events, text, time)
+    return Finding("duplicate", model.lock_name(b), events, words.sentence(text), time)
 
 
 def _regression(model: Model, a: int, b: int) -> Finding:
@@ -235,7 +235,7 @@ def _regression(model: Model, a: int, b: int) -> Finding:
         f"{int(model.token[b])}, though {why_before(model, a, b)}"
     )
     events, time = words.lines(model, (model.ok_row[a], model.invoke_row[b], model.ok_row[b]))
-    return Finding("regression", model.lock_name(b), events, text, time)
+    return Finding("regression", model.lock_name(b), events, words.sentence(text), time)
 
 
 def why_before(model: Model, a: int, b: int) -> str:
@@ -244,5 +244,5 @@ def why_before(model: Model, a: int, b: int) -> str:
         return "it was the same contender's next grant"
     if int(model.invoke[b]) > int(model.ok[a]) + model.u:
         return f"it asked for it only {words.span(int(model.invoke[b] - model.ok[a]))} after the first grant"
-    still = words.after(int(model.E[b]), int(model.ok[a]))
+    still = words.at(int(model.E[b]), int(model.ok[a]))
     return f"its hold cannot have ended before {still}: the other came first"

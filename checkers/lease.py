@@ -100,7 +100,12 @@ def _pair(model: Model, a: int, b: int, rows: list[int]) -> Finding:
     events, time = words.lines(model, rows)
     shared = min(int(model.E[a]), int(model.E[b])) - int(model.ok[b])
     return Finding(
-        kind, model.lock_name(a), events, text, time, words.seconds(shared) if 0 < shared < INF // 2 else None
+        kind,
+        model.lock_name(a),
+        events,
+        words.sentence(text),
+        time,
+        words.seconds(shared) if 0 < shared < INF // 2 else None,
     )
 
 
@@ -111,8 +116,8 @@ def _why(model: Model, a: int, b: int, start: int) -> str:
             row = int(model.proven_row[a])
             what = "release" if model.history.f[row] == RELEASE else "renew"
             return (
-                f"while {words.who(model, a)} held it for certain: its {what} sent "
-                f"{words.after(int(model.history.time[row]), start)} succeeded (line {model.line(row)})"
+                f"while {words.who(model, a)} held it for certain: its {what} sent at "
+                f"{words.at(int(model.history.time[row]), start)} succeeded (line {model.line(row)})"
             )
         return f"though {words.who(model, a)} had only asked for it after that"
     if model.promise[a] == INF:
@@ -121,7 +126,7 @@ def _why(model: Model, a: int, b: int, start: int) -> str:
     source = "its acquire" if row < 0 else f"its renew of line {model.line(row)}"
     return (
         f"inside the time promised to {words.who(model, a)}: by {source} its lease could not end before "
-        f"{words.after(int(model.L[a]), start)}"
+        f"{words.at(int(model.L[a]), start)}"
     )
 
 
@@ -137,7 +142,7 @@ def _early_expiry(model: Model, g: int) -> Finding:
     )
     events, time = words.lines(model, (model.ok_row[g], row))
     missing = None if promise == INF else words.seconds(promise - int(model.ended[g]))
-    return Finding("early-expiry", model.lock_name(g), events, text, time, missing)
+    return Finding("early-expiry", model.lock_name(g), events, words.sentence(text), time, missing)
 
 
 def _said(model: Model, row: int) -> str:
@@ -153,8 +158,8 @@ def _revived(model: Model, g: int) -> Finding:
     what = "release" if model.history.f[row] == RELEASE else "renew"
     text = (
         f"{words.who(model, g)} was granted {words.lock(model, g)}{words.token(model, g)}; "
-        f"{words.after(int(model.ended[g]), start)} {_said(model, ended)}; yet its {what} sent "
-        f"{words.after(int(model.history.time[row]), start)} succeeded: the service took back what it had said"
+        f"{words.after(int(model.ended[g]), start)} {_said(model, ended)}; yet its {what} sent at "
+        f"{words.at(int(model.history.time[row]), start)} succeeded: the service took back what it had said"
     )
     events, time = words.lines(model, (model.ok_row[g], ended, row, model.history.mate[row]))
-    return Finding("revived", model.lock_name(g), events, text, time)
+    return Finding("revived", model.lock_name(g), events, words.sentence(text), time)

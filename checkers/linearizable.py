@@ -256,7 +256,7 @@ def _no_order(model: Model, cycle: list[int]) -> Finding:
     )
     events, time = words.lines(model, model.ok_row[cycle])
     certificate = _cycle_certificate(model, cycle) if model.certificates else None
-    return Finding("no-order", model.lock_name(cycle[0]), events, text, time, certificate=certificate)
+    return Finding("no-order", model.lock_name(cycle[0]), events, words.sentence(text), time, certificate=certificate)
 
 
 def _step(model: Model, a: int, b: int) -> str:

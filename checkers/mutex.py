@@ -255,7 +255,7 @@ def _finding(model: Model, lock: int, operations: _Operations, outcome: _Outcome
     what = "release" if operations.needs[i] else "acquire"
     when = words.after(int(history.time[rows[1]]), start)
     if y < 0:
-        why = "and nobody had acquired it" if operations.needs[i] else "though it was never given back"
+        why = "but nobody had acquired it"
     else:
         other = f"contender {history.process_name(operations.invoke_row[y])}"
         line = model.line(operations.invoke_row[y])
@@ -285,7 +285,7 @@ def _finding(model: Model, lock: int, operations: _Operations, outcome: _Outcome
                 for j in ([y] if y >= 0 else []) + [i]
             ],
         }
-    return Finding("no-order", name, events, text, time, certificate=certificate)
+    return Finding("no-order", name, events, words.sentence(text), time, certificate=certificate)
 
 
 def _certificate(model: Model, lock: int, operations: _Operations, outcome: _Outcome) -> dict[str, Any]:

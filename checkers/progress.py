@@ -159,7 +159,7 @@ def _stuck(model: Model, attempts: _Attempts, wanting: Ints, lock: int, low: int
         rows.append(at)
         if high < model.end:
             ended_by = "a fault began" if any(f.start == high for f in history.faults) else "nobody wanted it any more"
-    wait = words.after(low, int(history.time[first]))
+    wait = words.at(low, int(history.time[first]))
     others = len(np.unique(history.process[attempts.row[inside]])) - 1
     also = f" (and {others} more)" if others else ""
     text = (
@@ -167,7 +167,7 @@ def _stuck(model: Model, attempts: _Attempts, wanting: Ints, lock: int, low: int
         f"held it and no fault was active, and yet nobody got it for {words.span(high - low)}, until {ended_by}"
     )
     events, time = words.lines(model, rows)
-    return Finding("stuck", history.locks[lock], events, text, time, words.seconds(high - low))
+    return Finding("stuck", history.locks[lock], events, words.sentence(text), time, words.seconds(high - low))
 
 
 def _first_grant_after(model: Model) -> dict[str, float | None]:

@@ -38,6 +38,16 @@ def after(ns: int, since: int) -> str:
     return f"{span(delta)} later" if delta > 0 else f"{span(-delta)} before that"
 
 
+def at(ns: int, since: int) -> str:
+    """A point in time relative to the first event of a finding: `+2.500 s`."""
+    return f"-{span(since - ns)}" if ns < since else f"+{span(ns - since)}"
+
+
+def sentence(text: str) -> str:
+    """A text with a capital at its beginning and a full stop at its end."""
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
 def who(model: Model, grant: int) -> str:
     return f"contender {model.process_id(grant)}"
 

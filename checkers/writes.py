@@ -200,7 +200,7 @@ def _stale_finding(model: Model, writes: _Writes, i: int, j: int, resource: int)
         f"older token {int(writes.token[j])} was accepted after it"
     )
     events, time = words.lines(model, rows)
-    return Finding("stale-write", model.history.locks[int(writes.lock[j])], events, text, time)
+    return Finding("stale-write", model.history.locks[int(writes.lock[j])], events, words.sentence(text), time)
 
 
 def _lost_finding(model: Model, writes: _Writes, i: int, j: int, resource: int) -> Finding:
@@ -212,4 +212,4 @@ def _lost_finding(model: Model, writes: _Writes, i: int, j: int, resource: int) 
         f"made from version {int(writes.read[j])}: what lay between was lost"
     )
     events, time = words.lines(model, (writes.invoke[j], *rows))
-    return Finding("lost-update", model.history.locks[int(writes.lock[j])], events, text, time)
+    return Finding("lost-update", model.history.locks[int(writes.lock[j])], events, words.sentence(text), time)
