@@ -101,10 +101,11 @@ def _overlap(model: Model, a: int, b: int, rows: list[int]) -> Finding:
     first = a if model.belief_end[a] <= model.belief_end[b] else b
     high = int(model.belief_end[first])
     blame = _blame(model, a, b, low, high)
+    because = words.sentence(_because(model, a, b, blame))
     text = (
         f"{words.who(model, a)} was granted {words.lock(model, a)}{words.token(model, a)}; "
         f"{words.after(low, start)} {words.who(model, b)} was granted it too{words.token(model, b)}, and both believed "
-        f"that they held it for {words.span(high - low)}, until {_how(model, first)}. {words.sentence(_because(model, a, b, blame))}"
+        f"that they held it for {words.span(high - low)}, until {_how(model, first)}. {because}"
     )
     events, time = words.lines(model, rows)
     return Finding("overlap", model.lock_name(a), events, words.sentence(text), time, words.seconds(high - low), blame)

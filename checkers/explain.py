@@ -107,7 +107,7 @@ def _cut(rows: list[int], marked: set[int]) -> list[int | None]:
     """Rows with None for what is left out: of a long stretch without marked ones only its ends are shown."""
     if len(rows) <= _MOST_ROWS:
         return list(rows)
-    near = set()
+    near: set[int] = set()
     for place, row in enumerate(rows):
         if row in marked:
             near.update(range(place - 8, place + 9))

@@ -247,21 +247,21 @@ def _no_order(model: Model, cycle: list[int]) -> Finding:
     start = min(int(model.ok[g]) for g in cycle)
     steps = []
     for a, b in zip(cycle, cycle[1:] + cycle[:1], strict=True):
-        steps.append(_step(model, a, b))
+        steps.append(_step(model, a, b, start))
+        if reason(model, a, b) == "shared-token":
+            break  # says all
     names = ", ".join(
-        f"{words.who(model, g)}{words.token(model, g)} granted {words.after(int(model.ok[g]), start)}" for g in cycle
+        f"{words.who(model, g)}{words.token(model, g)} at {words.at(int(model.ok[g]), start)}" for g in cycle
     )
-    text = f"no order explains these holds of {words.lock(model, cycle[0])}: {names}. " + "; ".join(
-        dict.fromkeys(steps)
-    )
+    text = f"no order explains these grants of {words.lock(model, cycle[0])}: {names}; for {', and '.join(steps)}"
     events, time = words.lines(model, model.ok_row[cycle])
     certificate = _cycle_certificate(model, cycle) if model.certificates else None
     return Finding("no-order", model.lock_name(cycle[0]), events, words.sentence(text), time, certificate=certificate)
 
 
-def _step(model: Model, a: int, b: int) -> str:
+def _step(model: Model, a: int, b: int, start: int) -> str:
     """Why a comes before b, in words."""
-    first, then = (f"the grant of line {model.line(int(model.ok_row[g]))}" for g in (a, b))
+    first, then = (f"that of line {model.line(int(model.ok_row[g]))}" for g in (a, b))
     why = reason(model, a, b)
     if why == "shared-token":
         return f"{first} and {then} are of two processes and have the same token"
@@ -270,8 +270,8 @@ def _step(model: Model, a: int, b: int) -> str:
     if why == "process":
         return f"{first} must come before {then}, a later one of the same contender"
     end = int(model.E[b])
-    until = "ever" if end >= INF else words.after(end, int(model.ok[a]))
-    return f"{first} must come before {then}, which can't have ended before {until}"
+    until = "at all" if end >= INF else f"before {words.at(end, start)}"
+    return f"{first} must come before {then}, which can't have ended {until}"
 
 
 def _cycle_certificate(model: Model, cycle: list[int]) -> dict[str, Any]:
