@@ -20,6 +20,7 @@ from harness import registry
 from harness.errors import ConfigError, UsageError
 from harness.systems.base import Settings
 from nemesis import faults
+from nemesis.schedule import Schedule
 from workloads.validate import BadConfig
 
 Verdict = bool | str
@@ -51,7 +52,10 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     fault_on: float | None = None
     """How long each fault lasts; None = 2.5 ttl, so that a lease runs out in it."""
     fault_off: float | None = None
-    """The pause between two faults; None = 1.5 ttl."""
+    """The pause between two faults; None = ttl."""
+    schedule: dict[str, Any] = msgspec.field(default_factory=dict)
+    """When faults come, over `fault_on`, `fault_off` and `duration`: kind = "timed" (the default), "random" (each time on
+    and off drawn from the seed) or "triggered" (each fault waits for a grant); see nemesis/schedule.py."""
     recovery: float = 2.0
     """Undisturbed at the end, at least; and until the lock was granted again, or `progress_bound` has passed."""
     progress_bound: float | None = None
@@ -77,7 +81,16 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def derived(self) -> dict[str, float]:
         """What follows from the ttl where it isn't given."""
-        return {"fault_on": 2.5 * self.ttl, "fault_off": 1.5 * self.ttl, "progress_bound": 10 * self.ttl}
+        return {"fault_on": 2.5 * self.ttl, "fault_off": self.ttl, "progress_bound": 10 * self.ttl}
+
+    def make_schedule(self) -> Schedule:
+        """When faults come. UsageError names a bad key. Only of a resolved config."""
+        assert self.fault_on is not None
+        assert self.fault_off is not None
+        assert self.seed is not None
+        return Schedule.from_mapping(
+            self.schedule, on=self.fault_on, off=self.fault_off, duration=self.duration, seed=self.seed
+        )
 
     def slug(self) -> str:
         """A name for its folder: "etcd-freeze-holder"; says what isn't usual."""
@@ -201,6 +214,10 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
     if rule is not None:
         raise bad("fault", f"{config.system} x {config.fault} makes no sense: {rule}")
 
+    try:
+        filled.make_schedule()
+    except UsageError as error:
+        raise bad("schedule", str(error)) from error
     verdicts = registry.names("verdicts")
     for name, value in config.expect.items():
         if name not in verdicts:

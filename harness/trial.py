@@ -147,6 +147,7 @@ class Trial:
             with self._guard("closing the history"):
                 if self.recorder is not None:
                     self.recorder.close()
+            self._phase("take-down")
             with self._guard("collecting the logs"):
                 self._collect_logs()
             with self._guard("taking down"):
@@ -411,22 +412,26 @@ class Trial:
         self._phase("faults")
         config = self.config
         kind, target = fault_registry.parse(config.fault)
-        assert config.fault_on is not None
-        assert config.fault_off is not None
         assert self.recorder is not None
         if kind == "none":
             self._wait(config.duration)
             return
-        environment = TrialEnvironment(
-            self.cluster_now, self.contenders, self.agents, self.lane.resource, self.recorder
-        )
+        cluster, resource_node = self.cluster_now, self.lane.resource
+        environment = TrialEnvironment(cluster, self.contenders, self.agents, resource_node, self.recorder)
         injector = Injector(environment, self.recorder, self._now)
         injector.said = self._say
-        end = time.monotonic() + config.duration
-        on, off = config.fault_on, config.fault_off
-        while time.monotonic() + on <= end + 0.5:
-            injector.apply(fault_registry.make(kind, target, config.fault_options), target, lambda: self._wait(on))
-            self._wait(min(off, max(0.0, end - time.monotonic())))
+        began = time.monotonic()
+        live, cycle = self.recorder.live, config.make_schedule().cycle()
+        while (window := cycle.next(time.monotonic() - began)) is not None:
+            self._wait(began + window.begin - time.monotonic())
+            if window.trigger == "grant":
+                seen = live.grants
+                left = config.duration - window.on - (time.monotonic() - began)
+                if not self._await_event(lambda seen=seen: live.grants > seen, left):  # type: ignore[misc]
+                    break  # nobody got the lock any more, and a fault would not fit before the end
+            fault = fault_registry.make(kind, target, config.fault_options)
+            injector.apply(fault, target, lambda on=window.on: self._wait(on))  # type: ignore[misc]
+        self._wait(began + config.duration - time.monotonic())
 
     # -- the way out ----------------------------------------------------------------------------------------------
 

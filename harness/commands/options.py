@@ -37,7 +37,8 @@ _OPTIONS = [
     click.option("--warmup", type=float, help="Seconds without faults at the start."),
     click.option("--duration", type=float, help="Seconds during which faults are applied (default 20)."),
     click.option("--fault-on", type=float, help="Seconds that each fault lasts (default 2.5 ttl)."),
-    click.option("--fault-off", type=float, help="Seconds between two faults (default 1.5 ttl)."),
+    click.option("--fault-off", type=float, help="Seconds between two faults (default ttl)."),
+    click.option("--schedule", multiple=True, metavar="KEY=VALUE", help="When faults come, e.g. kind=triggered."),
     click.option("--recovery", type=float, help="Seconds without faults at the end."),
     click.option("--progress-bound", type=float, help="Longest acceptable wait for a free lock (default 10 ttl)."),
     click.option("--min-grants", type=int, help="Fewer grants, and the cell is inconclusive (default 10)."),
@@ -55,6 +56,7 @@ PAIRS = {
     "fault_option": "fault_options",
     "workload_option": "workload_options",
     "image": "images",
+    "schedule": "schedule",
     "expect": "expect",
 }
 
