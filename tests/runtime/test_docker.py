@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import subprocess
 import sys
@@ -10,8 +9,10 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from docker.errors import APIError
 
 from harness.errors import HarnessError, RuntimeUnavailable, UsageError
 from harness.runtime import network, removal
@@ -166,20 +167,28 @@ def test_a_full_pool_is_told(open_site: Callable[[], DockerSite], monkeypatch: p
         open_site()
 
 
-def test_without_ipv6_there_is_a_note(open_site: Callable[[], DockerSite], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ipv6_there_is_a_note(
+    open_site: Callable[[], DockerSite], runtime: DockerRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An engine that refuses IPv6 gets an IPv4 site, and the site says so and why."""
-    real = network.random_subnets
+    real = runtime.engine.api.create_network
 
-    def refused(chance: object, ipv6: bool) -> network.Subnets:
-        subnets = real(chance, ipv6)  # type: ignore[arg-type]
-        mapped = ipaddress.IPv6Network("::ffff:10.0.0.0/120")  # IPv4 in disguise: refused before anything is made
-        return network.Subnets(subnets.ipv4, mapped if ipv6 else None)
+    def refusing(name: str, *, enable_ipv6: bool, **rest: Any) -> dict[str, str]:
+        # Said here, since an engine that is made to refuse by a bad range keeps the bridge or the range for ever.
+        if enable_ipv6:
+            raise APIError("500", explanation="Unable to enable IPv6 addresses on bridge: no such file or directory")
+        return real(name, enable_ipv6=False, **rest)
 
-    monkeypatch.setattr(network, "random_subnets", refused)
+    monkeypatch.setattr(runtime.engine.api, "create_network", refusing)
     site = open_site()
-    assert "has no IPv6, since Docker refused it: " in site.notes[0]
+    assert site.notes == (
+        "the network has no IPv6, since Docker refused it: "
+        "Unable to enable IPv6 addresses on bridge: no such file or directory",
+    )
     (node,) = site.start_nodes([NodeSpec("n1")])
     assert len(node.addresses) == 1
+    seen = json.loads(node.run(["ip", "-j", "-4", "addr", "show", "dev", "eth0"]).stdout)
+    assert [each["local"] for each in seen[0]["addr_info"]] == list(node.addresses)
 
 
 def test_a_site_exists_once(open_site: Callable[[], DockerSite], runtime: DockerRuntime) -> None:
