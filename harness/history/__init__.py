@@ -4,8 +4,9 @@
 
     operations = history.load("results/my-trial")    # a DataFrame, one row for each operation
     grants = history.grants("results/my-trial")      # one row for each grant, with its intervals
+    faults = history.faults("results/my-trial")      # one row for each fault
 
-`read` gives the columnar `History` that the checkers work on. pandas is imported by `load` and `grants` alone.
+`read` gives the columnar `History` that the checkers work on. pandas is imported by these three alone.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from harness.history.reader import read
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["History", "from_events", "grants", "load", "read"]
+__all__ = ["History", "faults", "from_events", "grants", "load", "read"]
 
 
 def load(path: str | Path | History) -> pd.DataFrame:
@@ -34,3 +35,10 @@ def grants(path: str | Path | History) -> pd.DataFrame:
     from harness.history import frames
 
     return frames.grants(path if isinstance(path, History) else read(path))
+
+
+def faults(path: str | Path | History) -> pd.DataFrame:
+    """A frame of faults; see `harness.history.frames.faults`."""
+    from harness.history import frames
+
+    return frames.faults(path if isinstance(path, History) else read(path))
