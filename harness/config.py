@@ -54,8 +54,8 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     fault_off: float | None = None
     """The pause between two faults; None = ttl."""
     schedule: dict[str, Any] = msgspec.field(default_factory=dict)
-    """When faults come, over `fault_on`, `fault_off` and `duration`: kind = "timed" (the default), "random" (each time on
-    and off drawn from the seed) or "triggered" (each fault waits for a grant); see nemesis/schedule.py."""
+    """When faults come, over `fault_on`, `fault_off` and `duration`: kind = "timed" (default), "random" (times drawn
+    from the seed) or "triggered" (each fault waits for a grant); see nemesis/schedule.py."""
     recovery: float = 2.0
     """Undisturbed at the end, at least; and until the lock was granted again, or `progress_bound` has passed."""
     progress_bound: float | None = None
@@ -79,6 +79,10 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """The cell in a few words: "etcd x freeze-holder, naive"."""
         return f"{self.system} x {self.fault}, {'guarded' if self.guarded else 'naive'}"
 
+    def _usual_servers(self) -> int:
+        counts: tuple[int, ...] = registry.load("systems", self.system).server_counts
+        return counts[0]
+
     def derived(self) -> dict[str, float]:
         """What follows from the ttl where it isn't given."""
         return {"fault_on": 2.5 * self.ttl, "fault_off": self.ttl, "progress_bound": 10 * self.ttl}
@@ -92,10 +96,14 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             self.schedule, on=self.fault_on, off=self.fault_off, duration=self.duration, seed=self.seed
         )
 
+    def images_needed(self) -> list[str]:
+        """The names of the images that a trial of this cell needs."""
+        return [registry.load("systems", self.system).image, "node", "contender", "postgres"]
+
     def slug(self) -> str:
         """A name for its folder: "etcd-freeze-holder"; says what isn't usual."""
         parts = [self.system, self.fault]
-        if self.servers is not None:
+        if self.servers not in (None, self._usual_servers()):
             parts.append(f"{self.servers}n")
         if self.workload != "lock":
             parts.append(self.workload)
@@ -111,6 +119,8 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             value = getattr(self, name)
             default = field.default if field.default is not msgspec.NODEFAULT else {}
             if name == "system" or value in (default, derived.get(name)):
+                continue
+            if name == "servers" and value == self._usual_servers():
                 continue
             flag = "--" + name.replace("_", "-")
             if name == "guarded":

@@ -12,7 +12,7 @@ import shutil
 import signal
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -247,6 +247,11 @@ def _node_findings(runtime: DockerRuntime) -> list[Finding]:
     except FencepostError as error:
         remedy = "" if isinstance(error, RuntimeUnavailable) else "`docker info` and the engine's log may tell more"
         return [Finding("node", "failed", True, str(error), remedy)]
+    return _tell(answer, notes)
+
+
+def _tell(answer: dict[str, Any], notes: Sequence[str]) -> list[Finding]:
+    """What a probe's answer (harness/doctor_probe.py) means for trials."""
     findings = []
     for capability in _CAPABILITIES:
         seen = answer["probes"][capability.probe]

@@ -252,12 +252,12 @@ class Trial:
         config = self.config
         self._phase("turn")
         assert config.servers is not None
-        self.record["images"] = self.runtime.image_versions([self.system.image, "node", "contender", "postgres"])
+        self.record["images"] = self.runtime.image_versions(config.images_needed(), images=config.images)
         self.record["versions"]["engine"] = self.runtime.describe()
         settings = Settings(
             ttl_seconds=config.ttl,
             servers=config.servers,
-            image=config.images.get(self.system.image, self.system.image),
+            image=self.system.image,
             options=config.system_options,
         )
         names = [f"n{number}" for number in range(1, config.servers + 1)]

@@ -27,7 +27,7 @@ VERDICT_ORDER = ("exclusion", "lease", "fencing", "linearizable", "fenced", "dam
 
 def console() -> Console:
     """Where humans read: stdout, with a width that CI logs can take."""
-    return Console(width=None if sys.stdout.isatty() else 140, highlight=False)
+    return Console(width=None if sys.stdout.isatty() else 180, highlight=False)
 
 
 class Watcher:
@@ -99,7 +99,7 @@ def results_table(results: Sequence[TrialResult]) -> Table:
     """One row for each trial: verdicts, grants, the word."""
     table = Table(box=None, pad_edge=False)
     for heading in ("system", "fault", "contenders", *VERDICT_ORDER, "grants", "hand-overs", "outcome"):
-        table.add_column(heading, justify="right" if heading in ("grants", "hand-overs") else "left")
+        table.add_column(heading, justify="right" if heading in ("grants", "hand-overs") else "left", no_wrap=True)
     for result in results:
         config = result.config
         table.add_row(

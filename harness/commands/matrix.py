@@ -65,6 +65,8 @@ def command(
     if folder.exists():
         raise UsageError(f"{folder} exists already; give another --name")
     runtime = registry.load("runtimes", runtime_name)()
+    for names, images in {(tuple(c.images_needed()), tuple(c.images.items())) for c in plan.cells}:
+        runtime.image_versions(names, images=dict(images))  # what is missing ends it before anything is written
     run = matrix.MatrixRun(plan, folder, jobs or min(8, 2 * (os.cpu_count() or 1)))
 
     title = f"{len(plan.cells)} cells, {run.jobs} side by side"

@@ -48,11 +48,14 @@ def command(system: str, results: Path, name: str | None, keep: bool, runtime_na
     folder = results / (name or f"{datetime.now():%Y%m%dT%H%M%S}-{config.slug()}")
     if folder.exists():
         raise UsageError(f"{folder} exists already; give another --name")
+    runtime = registry.load("runtimes", runtime_name)()
+    runtime.image_versions(
+        config.images_needed(), images=config.images
+    )  # before anything is written: it ends here or not at all
     try:
         folder.mkdir(parents=True)
     except OSError as error:
         raise UsageError(f"{folder} can't be made: {error.strerror or error}") from error
-    runtime = registry.load("runtimes", runtime_name)()
 
     screen = console()
     cancel = threading.Event()

@@ -167,8 +167,13 @@ class Runtime(Protocol):
     def describe(self) -> dict[str, str]:
         """Versions and limits of the place, for `trial.json` and `doctor`: engine, api, kernel, cgroup, storage."""
 
-    def image_versions(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
-        """For each image name: reference, id and origin, recorded in `trial.json`."""
+    def image_versions(
+        self, names: Sequence[str], *, images: Mapping[str, str] | None = None
+    ) -> dict[str, dict[str, str]]:
+        """For each image name: reference, id and origin, recorded in `trial.json`; `images` as in `open_site`.
+
+        Raises RuntimeUnavailable that names those that are missing, and how to get them.
+        """
 
     def clean(self, *, site_id: str | None = None, include_running: bool = False, dry_run: bool = False) -> list[str]:
         """Remove what runs have left behind (all, or one site), by labels alone; one line for each thing removed.

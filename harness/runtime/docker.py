@@ -44,9 +44,11 @@ class DockerRuntime:
         """Versions and limits of the engine: engine, api, kernel, os, architecture, cgroup, storage, cpus, …"""
         return self.engine.describe()
 
-    def image_versions(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
-        """For each image name: reference, id and origin."""
-        return image_versions(self.engine, names, {})
+    def image_versions(
+        self, names: Sequence[str], *, images: Mapping[str, str] | None = None
+    ) -> dict[str, dict[str, str]]:
+        """For each image name: reference, id and origin. RuntimeUnavailable names those that are missing."""
+        return image_versions(self.engine, names, images or {})
 
     def clean(self, *, site_id: str | None = None, include_running: bool = False, dry_run: bool = False) -> list[str]:
         """Remove what runs have left behind, by labels alone; a line for each thing (that would be) removed.
@@ -122,13 +124,11 @@ class DockerSite:
         mine = [node for node in nodes if isinstance(node, DockerNode) and node.site is self]
         if len(mine) != len(nodes):
             raise HarnessError(f"site {self._id} was given nodes of another site to remove")
-        names = {node.name for node in mine}
+        if not mine:
+            return
         # Asked from the engine, not from memory: a creation that failed here may have succeeded there.
-        found = removal.find(self.engine, self._id) if mine else []
-        containers = [
-            thing for site in found for thing in site.things if thing.kind == "container" and thing.node in names
-        ]
-        stayed = removal.remove(self.engine, containers)
+        found = removal.containers_of(self.engine, self._id, {node.name for node in mine})
+        stayed = removal.remove(self.engine, found)
         with self._lock:
             self._forget([node for node in mine if self._nodes.get(node.name) is node])
         if stayed:

@@ -1,0 +1,107 @@
+"""What a user can ask for, and the words when it can't be had: each names the key and the reason."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from harness import registry
+from harness.cli import cli
+from harness.config import TrialConfig, from_mapping, resolve
+from harness.errors import ConfigError, UsageError
+
+
+def test_resolving_fills_in_what_follows() -> None:
+    """Times follow from the ttl, servers from the system, and a seed is drawn and recorded."""
+    config = resolve(from_mapping({"system": "etcd", "ttl": 3.0}))
+    assert (config.servers, config.fault_on, config.fault_off, config.progress_bound) == (3, 7.5, 3.0, 30.0)
+    assert isinstance(config.seed, int)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"systm": "etcd"}, "systm: unknown key; did you mean 'system'?"),
+        ({"fault": "none"}, "system: Object missing required field"),
+        ({"system": "etcd", "ttl": "long"}, r"ttl: Expected `float`, got `str`"),
+        ({"system": "etdc"}, "system: unknown system 'etdc'; did you mean 'etcd'?"),
+        ({"system": "etcd", "servers": 4}, "servers: etcd runs with 3 or 5 servers, not 4"),
+        ({"system": "etcd", "contenders": 1}, "contenders: must lie between 2 and 50"),
+        ({"system": "etcd", "ttl": float("nan")}, "ttl: must lie between"),
+        ({"system": "etcd", "ttl": 2.5}, "system_options: etcd counts leases in whole seconds"),
+        ({"system": "etcd", "system_options": {"warp": 9}}, "system_options: unknown system option 'warp'"),
+        ({"system": "etcd", "workload_options": {"hold_max": -1}}, "workload_options: parameters.hold_max"),
+        ({"system": "etcd", "fault": "freez-leader"}, "fault: unknown fault 'freez-leader'; did you mean"),
+        ({"system": "etcd", "fault": "freeze-holdr"}, "did you mean freeze-holder?"),
+        ({"system": "etcd", "fault": "clock-leader", "fault_options": {"ofset": 3}}, "fault: .*ofset"),
+        ({"system": "redis", "fault": "partition-leader"}, "makes no sense: a single server"),
+        ({"system": "etcd", "schedule": {"kind": "sometimes"}}, "schedule: .*kind"),
+        ({"system": "etcd", "expect": {"leese": False}}, "expect.leese: unknown verdict"),
+        ({"system": "etcd", "expect": {"lease": "perhaps"}}, 'expect.lease: must be true, false, "unknown" or "any"'),
+    ],
+)
+def test_bad_values_name_the_key_and_the_reason(values: dict[str, Any], words: str) -> None:
+    """One bad value is one sentence."""
+    with pytest.raises(ConfigError, match=words) as caught:
+        resolve(from_mapping(values))
+    assert caught.value.exit_code == 2
+
+
+def test_the_command_that_repeats_a_cell_gives_the_same_cell() -> None:
+    """What the report prints under "again" is the whole cell, seed and options included."""
+    config = resolve(
+        TrialConfig(
+            system="etcd",
+            fault="clock-leader",
+            guarded=False,
+            servers=5,
+            fault_options={"offset": 60},
+            images={"etcd": "my/etcd:3.6"},
+            expect={"lease": "any"},
+            schedule={"kind": "random"},
+        )
+    )
+    words = shlex.split(config.repeat_command())
+    assert words[:3] == ["fencepost", "run", "etcd"]
+    from harness.commands.options import given
+    from harness.commands.run import command
+
+    context = command.make_context("run", words[2:])
+    values = {
+        key: value for key, value in context.params.items() if key not in ("results", "name", "keep", "runtime_name")
+    }
+    assert resolve(from_mapping(given(values))) == config
+
+
+def test_every_built_in_entry_point_loads() -> None:
+    """What `fencepost list` names is really there."""
+    for kind in registry.KINDS:
+        for name in registry.names(kind):
+            registry.load(kind, name)
+
+
+def test_an_unknown_kind_of_name_lists_the_known_ones() -> None:
+    """A typing error is answered with what was probably meant."""
+    with pytest.raises(UsageError, match=r"unknown system 'zokeeper'; did you mean 'zookeeper'\?"):
+        registry.load("systems", "zokeeper")
+
+
+def test_list_names_every_system_fault_workload_and_verdict() -> None:
+    """One line each, from the things themselves."""
+    shown = CliRunner().invoke(cli, ["list"])
+    assert shown.exit_code == 0
+    for name in ("zookeeper", "partition-leader", "freeze-holder", "lock", "linearizable"):
+        assert name in shown.output
+    assert "BROKEN" not in shown.output
+
+
+@pytest.mark.parametrize("name", ["run", "matrix", "check", "report", "images", "clean", "doctor", "list"])
+def test_every_command_has_help_with_examples(name: str) -> None:
+    """A help text that shows no example helps little."""
+    shown = CliRunner().invoke(cli, [name, "--help"])
+    assert shown.exit_code == 0
+    assert "Examples:" in shown.output
+    assert f"fencepost {name}" in shown.output

@@ -1,0 +1,106 @@
+"""A matrix file: its cells, those left out, and the words for what is wrong in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness import matrix
+from harness.errors import ConfigError
+
+
+def load(tmp_path: Path, text: str) -> matrix.Plan:
+    path = tmp_path / "m.toml"
+    path.write_text(text)
+    return matrix.load(path)
+
+
+def test_the_default_matrix_has_all_cells_but_the_senseless_one() -> None:
+    """Four systems by seven faults; a single Redis has nobody to be cut from, and that is listed with its rule."""
+    plan = matrix.load(matrix.DEFAULT)
+    assert len(plan.cells) == 27
+    assert [(left.cell, "single server" in left.rule) for left in plan.left_out] == [
+        ({"system": "redis", "fault": "partition-leader"}, True)
+    ]
+    redis_clock = next(cell for cell in plan.cells if (cell.system, cell.fault) == ("redis", "clock-leader"))
+    assert redis_clock.expect == {"lease": False}
+    assert all(not cell.guarded for cell in plan.cells)
+
+
+def test_axes_cells_overrides_and_expectations(tmp_path: Path) -> None:
+    """Everything that the file can say, at once."""
+    plan = load(
+        tmp_path,
+        """
+        [defaults]
+        ttl = 3.0
+        [axes]
+        system = ["etcd", "redis"]
+        guarded = [true, false]
+        [[cells]]
+        system = "etcd"
+        servers = 5
+        fault = "kill-leader"
+        [[leave_out]]
+        when = { system = "redis", guarded = true }
+        rule = "known"
+        [[override]]
+        when = { system = ["redis", "consul"] }
+        set = { duration = 40.0 }
+        [[expect]]
+        when = { fault = "kill-leader" }
+        verdicts = { progress = "any" }
+        """,
+    )
+    assert [(c.system, c.guarded, c.servers, c.fault, c.ttl, c.duration) for c in plan.cells] == [
+        ("etcd", True, 3, "none", 3.0, 20.0),
+        ("etcd", False, 3, "none", 3.0, 20.0),
+        ("redis", False, 1, "none", 3.0, 40.0),
+        ("etcd", True, 5, "kill-leader", 3.0, 20.0),
+    ]
+    assert [left.rule for left in plan.left_out] == ["known"]
+    assert plan.cells[-1].expect == {"progress": "any"}
+
+
+def test_flags_go_over_the_defaults(tmp_path: Path) -> None:
+    """`--ttl 4` means all cells that don't say otherwise themselves."""
+    path = tmp_path / "m.toml"
+    path.write_text('[defaults]\nttl = 3.0\n[axes]\nsystem = ["etcd"]')
+    assert [cell.ttl for cell in matrix.load(path, {"ttl": 4.0}).cells] == [4.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[axes\n", r"m\.toml: not TOML: .*line 1"),
+        ("", "axes: no cell is left to run"),
+        ("[axis]\nsystem = ['etcd']", "axis: unknown table; known: defaults, axes"),
+        ("axes = 3", r"axes: must be written as \[axes\]"),
+        ("[axes]\nsystem = 'etcd'", r"axes\.system: must be a list"),
+        ("[axes]\nsystem = []", r"axes\.system: must be a list with at least one value"),
+        ("[axes]\nsystem = ['etdc']", r"axes\.system: unknown system 'etdc'; did you mean 'etcd'"),
+        ("[axes]\nsystem = ['etcd']\nfalt = ['none']", r"axes\.falt: unknown key; did you mean 'fault'"),
+        ("[[cells]]\nsystem = 'redis'\nfault = 'partition-leader'", r"cells\[1\]\.fault: .* makes no sense"),
+        ("[[cells]]\nsystem = 'etcd'\nttl = '2'", r"cells\[1\]\.ttl: Expected `float`"),
+        ("cells = [3]", r"cells\[1\]: must be a table"),
+        ("[axes]\nsystem=['etcd']\n[[expect]]\nwhen={system='redis'}\nverdicts={}", r"expect\[1\]\.when: fits no cell"),
+        ("[axes]\nsystem=['etcd']\n[[expect]]\nverdicts={}", r"expect\[1\]\.when: is missing"),
+        ("[axes]\nsystem=['etcd']\n[[expect]]\nwhen={}\nverdict={}", r"expect\[1\]\.verdict: unknown key"),
+        (
+            "[axes]\nsystem=['etcd']\n[[expect]]\nwhen={}\nverdicts={leese=true}",
+            r"axes\.expect\.leese: unknown verdict",
+        ),
+    ],
+)
+def test_a_bad_file_is_an_error_with_file_key_and_reason(tmp_path: Path, text: str, words: str) -> None:
+    """Before anything is started."""
+    with pytest.raises(ConfigError, match=words) as caught:
+        load(tmp_path, text)
+    assert "m.toml" in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    """No traceback for a wrong path."""
+    with pytest.raises(ConfigError, match=r"gone\.toml: no such file"):
+        matrix.load(tmp_path / "gone.toml")
