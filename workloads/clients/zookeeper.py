@@ -65,6 +65,7 @@ ERRORS: Mapping[str, Outcome] = {
 }
 
 LOOK_AGAIN_SECONDS = 0.25
+LOG_LEVEL = logging.WARNING
 
 
 class ZooKeeperError(Exception):
@@ -110,14 +111,17 @@ class ZooKeeperLock:
 
     def _open(self) -> None:
         """A client of its own session. kazoo's retries: of commands none; of connections, each one counted."""
+        logging.basicConfig(
+            format="%(asctime)s %(name)s: %(message)s"
+        )  # to stderr, which is kept as the contender's log
         logger = logging.getLogger("kazoo")
-        logger.setLevel(logging.WARNING)
+        logger.setLevel(LOG_LEVEL)
         client: Any = KazooClient(
             hosts=",".join(f"{host}:{port}" for host, port in self._config.endpoints()),
             timeout=self._ttl,
             randomize_hosts=False,
             command_retry=KazooRetry(max_tries=0),
-            connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=1, max_jitter=0.5, max_delay=0.1),
+            connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=1.5, max_jitter=0.5, max_delay=0.5),
             logger=logger,
         )
         self._remember_timeout(client)
@@ -285,8 +289,8 @@ class ZooKeeperLock:
                 if str(error).startswith((NO_NODE, EXPIRED)):
                     raise
                 waited = True  # whatever was seen before the connection broke is old
-                if not self._connected(min(LOOK_AGAIN_SECONDS, max(until - time.monotonic(), 0.01))):
-                    continue
+                self._connected(min(LOOK_AGAIN_SECONDS, max(until - time.monotonic(), 0.01)))
+                continue  # and look again: no watch stands
             while not self._woken.wait(min(LOOK_AGAIN_SECONDS, max(until - time.monotonic(), 0.001))):
                 if cancelled.is_set() or time.monotonic() >= until:
                     return None
