@@ -204,7 +204,7 @@ class MatrixRun:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._names = _folder_names(self.plan.cells)
         work: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for number in range(len(self.plan.cells)):
+        for number in _interleaved(self.plan.cells):
             work.put(number)
         self._write()
         threads = [
@@ -304,6 +304,16 @@ class MatrixRun:
             fresh.replace(path)
         except OSError as error:
             raise HarnessError(f"{path} can't be written: {error.strerror or error}") from error
+
+
+def _interleaved(cells: Sequence[TrialConfig]) -> list[int]:
+    """The order in which cells start: systems take turns, so that heavy and light ones run side by side."""
+    rank: dict[str, int] = {}
+    keys = []
+    for number, cell in enumerate(cells):
+        rank[cell.system] = rank.get(cell.system, -1) + 1
+        keys.append((rank[cell.system], number))
+    return [number for _, number in sorted(keys)]
 
 
 def _folder_names(cells: Sequence[TrialConfig]) -> list[str]:

@@ -38,6 +38,7 @@ from harness.contenders import Contender
 from harness.environment import Injector, TrialEnvironment
 from harness.errors import FencepostError, HarnessError
 from harness.lane import Lane
+from harness.ledger import disagreements
 from harness.live import LiveState
 from harness.outcome import Outcome, decide
 from harness.recorder import Recorder
@@ -484,6 +485,9 @@ class Trial:
         with (self.folder / "ledger.jsonl").open("w") as file:
             for row in rows:
                 file.write(json.dumps(row) + "\n")
+        wrong = disagreements(self.folder / "history.jsonl", rows)
+        if wrong:
+            raise HarnessError(f"history and ledger disagree: {'; '.join(wrong)}")
 
     def _log_folder(self, node: str) -> Path:
         folder = self.folder / "logs" / node
