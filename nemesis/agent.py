@@ -28,7 +28,6 @@ import os
 import queue
 import re
 import selectors
-import shutil
 import signal
 import socket
 import struct
@@ -37,10 +36,12 @@ import sys
 import threading
 import time
 import traceback
+import zlib
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 VERSION = 1
 MAX_LINE = 16 * 1024 * 1024
+MAX_WORKERS = 32
 CHAINS = ("FENCEPOST-IN", "FENCEPOST-OUT")
 HOOKS = (("INPUT", "FENCEPOST-IN"), ("OUTPUT", "FENCEPOST-OUT"))
 INITIAL_PID_NAMESPACE = 0xEFFFFFFC
@@ -207,9 +208,13 @@ def descendants(roots: Iterable[int], everyone: Dict[int, Stat]) -> Set[int]:
 
 
 def namespace(pid: Any, kind: str) -> Optional[str]:
-    """The identity of a process' namespace, or None when it can't be read."""
+    """The identity of a process' namespace, or None when it has none any more, because it is ending or gone."""
     try:
         return os.readlink("/proc/%s/ns/%s" % (pid, kind))
+    except PermissionError as error:
+        raise Refused(
+            "the namespaces of process %s can't be read (the node needs the capability SYS_PTRACE)" % pid
+        ) from error
     except OSError:
         return None
 
@@ -383,8 +388,9 @@ class Firewall(object):
     @staticmethod
     def _present() -> List[str]:
         """The suffixes of the tools installed: "-nft", "-legacy", or none where there is no choice."""
-        path = _tool_environment()["PATH"]
-        return [s for s in ("-nft", "-legacy") if shutil.which("iptables" + s, path=path)] or [""]
+        folders = _tool_environment()["PATH"].split(":")
+        suffixes = ("-nft", "-legacy")
+        return [s for s in suffixes if any(os.access("%s/iptables%s" % (f, s), os.X_OK) for f in folders)] or [""]
 
     @staticmethod
     def _unused(suffix: str) -> bool:
@@ -423,6 +429,10 @@ class Firewall(object):
         lines += [":%s - [0:0]" % chain for chain in CHAINS]  # declaring a chain empties it, and only it
         if hook:
             lines += ["-I %s 1 -j %s" % pair for pair in HOOKS]
+        if version == 6 and self.cuts:
+            # IPv6 finds its neighbours by packets of its own, IPv4 by ARP, which no rule sees. Were they dropped, a cut
+            # in one direction would soon be one in both, and IPv6 slower to mend.
+            lines += ["-A %s -p icmpv6 --icmpv6-type %d -j RETURN" % (c, kind) for c in CHAINS for kind in (135, 136)]
         for rules in self.cuts.values():
             lines += ["-A %s %s" % (chain, match) for v, chain, match in rules if v == version]
         if unhook:
@@ -462,7 +472,7 @@ class Firewall(object):
         for chain, word in zip(CHAINS, ("in", "out")):
             for status, text, _ in self._list(self.backend, "-nvxL", chain).values():
                 if status == 0:
-                    dropped[word] += sum(int(line.split()[0]) for line in text.splitlines()[2:] if line.strip())
+                    dropped[word] += sum(int(line.split()[0]) for line in text.splitlines() if " DROP " in line)
         return dropped
 
     def left(self) -> List[str]:
@@ -583,6 +593,8 @@ def freeze(selection: Selection, note: Callable[[Dict[int, Stat]], None], deadli
             break
         if time.monotonic() > deadline:
             raise Refused("not all threads stopped in time; these did not: %s" % _few(running))
+        if looks % 20 == 0 and "D" in running.values():
+            _release_vfork({int(where.split("/")[0]) for where, state in running.items() if state == "D"}, held)
         if running:
             time.sleep(0.0005)
     alive = {pid: stat for pid, stat in held.items() if is_same(pid, stat.started)}
@@ -592,6 +604,22 @@ def freeze(selection: Selection, note: Callable[[Dict[int, Stat]], None], deadli
         "processes": [{"pid": p, "comm": s.comm, "threads": len(thread_states(p))} for p, s in sorted(alive.items())],
         "looks": looks,
     }
+
+
+def _release_vfork(parents: Set[int], held: Dict[int, Stat]) -> None:
+    """Let the children of these processes run for a moment, and stop them again.
+
+    A thread that called vfork() waits, deaf to all signals (state D), until its child runs another program or ends.
+    When the child was stopped before that, the parent never stops. Shells, Go and the JVM start programs so.
+    """
+    children = [stat.pid for stat in all_processes().values() if stat.parent in parents and stat.pid in held]
+    for pid in children:
+        signal_process(pid, signal.SIGCONT)
+    end = time.monotonic() + 0.05
+    while time.monotonic() < end and any("D" in thread_states(pid).values() for pid in parents):
+        time.sleep(0.0002)
+    for pid in children:
+        signal_process(pid, signal.SIGSTOP)
 
 
 def thaw(held: Sequence[Sequence[int]], deadline: float) -> Dict[str, Any]:
@@ -877,7 +905,8 @@ MOVED = {
 }
 READ_BACK = ("realtime", "realtime_coarse", "monotonic", "monotonic_coarse", "monotonic_raw", "boottime")
 VDSO_FUNCTIONS = ("__vdso_clock_gettime", "__vdso_gettimeofday", "__vdso_time")
-MAGIC = b"FENCEPOST-CLOCK!"
+MAGIC = b"FENCEPST"
+"""Marks a routine of ours; eight bytes that stand for the fault follow."""
 COARSE_TICK_NS = 20 * 1000 * 1000
 """A coarse clock lags by up to one kernel tick (10 ms at 100 Hz); twice that."""
 
@@ -1026,12 +1055,12 @@ class X86(object):
         return struct.pack("<qqqQ", seconds, fraction, fraction // 1000, mask)
 
     @classmethod
-    def routine(cls, offset_ns: int, mask: int) -> Tuple[bytes, Dict[str, int]]:
+    def routine(cls, tag: bytes, offset_ns: int, mask: int) -> Tuple[bytes, Dict[str, int]]:
         """The bytes to place (64-byte aligned), and the offset in them of the stand-in for each function.
 
         Uses what a system call clobbers anyway (rax, rcx, r11), and at most 40 bytes of stack.
         """
-        out = bytearray(MAGIC + cls.variables(offset_ns, mask) + b"\xcc" + b"\x90" * 15)
+        out = bytearray(MAGIC + tag + cls.variables(offset_ns, mask) + b"\xcc" + b"\x90" * 15)
         seconds, fraction, micros, masks = (cls.VARIABLES + 8 * index for index in range(4))
 
         def near(opcode: bytes, target: int, after: bytes = b"") -> None:
@@ -1344,126 +1373,182 @@ def agrees(moved: Dict[str, float], offset_ns: int, mask: int) -> List[str]:
 
 
 class Patch(object):
-    """What is written into one process, and what was there before. JSON in the journal."""
+    """The same few bytes for every process: all on one machine have the same vDSO. JSON in the journal.
+
+    Addresses in it count from the start of the mapping, which lies elsewhere in each process.
+    """
 
     def __init__(self, data: Dict[str, Any]) -> None:
-        self.pid, self.started = int(data["pid"]), int(data["started"])
+        self.data = data
         self.place = int(data["place"])
         self.routine = bytes.fromhex(data["routine"])
-        self.entries = [(int(a), bytes.fromhex(old), bytes.fromhex(new)) for a, old, new in data["entries"]]
+        self.entries = [(int(at), bytes.fromhex(old), bytes.fromhex(new)) for at, old, new in data["entries"]]
         seconds, fraction, _, self.mask = struct.unpack_from("<qqqQ", self.routine, X86.VARIABLES)
         self.offset_ns = seconds * 10**9 + fraction
 
-    @staticmethod
-    def plan(stat: Stat, offset_ns: int, mask: int) -> Dict[str, Any]:
-        """Read the image of a process and decide what to write. Refused when it doesn't fit; nothing is changed."""
-        image = Image(stat.pid)
+    @classmethod
+    def plan(cls, name: str, offset_ns: int, mask: int) -> "Patch":
+        """Decide what to write, by this agent's own vDSO. Refused when it doesn't fit, or on another architecture."""
+        image = Image(os.getpid())
         architecture = ARCHITECTURES.get(image.machine)
         if architecture is None:
             raise Refused("clocks can't be moved on this architecture (%s), only on x86_64" % os.uname().machine)
-        if MAGIC in image.bytes:
-            raise Refused("the clock of process %d is moved already" % stat.pid)
-        routine, places = architecture.routine(offset_ns, mask)
+        tag = struct.pack("<II", zlib.crc32(name.encode()), os.getpid() & 0xFFFFFFFF)
+        routine, places = architecture.routine(tag, offset_ns, mask)
         place, room = image.free
         if room < len(routine):
-            raise Refused("the vDSO of process %d has %d bytes to spare, not %d" % (stat.pid, room, len(routine)))
+            raise Refused("the vDSO has %d bytes to spare, not %d" % (room, len(routine)))
         entries = []
-        for name in VDSO_FUNCTIONS:
-            if name not in image.functions:
-                if name == "__vdso_clock_gettime":
-                    raise Refused("the vDSO of process %d has no %s" % (stat.pid, name))
+        for function in VDSO_FUNCTIONS:
+            if function not in image.functions:
+                if function == "__vdso_clock_gettime":
+                    raise Refused("the vDSO has no %s" % function)
                 continue
-            address, size = image.functions[name]
+            address, size = image.functions[function]
             if size < architecture.JUMP:
-                raise Refused("%s of process %d is only %d bytes long" % (name, stat.pid, size))
-            old = image.bytes[address - image.base :][: architecture.JUMP]
-            entries.append([address, old.hex(), architecture.jump(address, place + places[name]).hex()])
-        return {"pid": stat.pid, "started": stat.started, "place": place, "routine": routine.hex(), "entries": entries}
+                raise Refused("%s is only %d bytes long" % (function, size))
+            at = address - image.base
+            old = image.bytes[at : at + architecture.JUMP]
+            jump = architecture.jump(address, place + places[function])
+            entries.append([at, old.hex(), jump.hex()])
+        return cls({"place": place - image.base, "routine": routine.hex(), "entries": entries})
 
-    def _entries_now(self) -> List[bytes]:
-        return [read_memory(self.pid, address, len(old)) for address, old, _ in self.entries]
+    def is_in(self, image: Image) -> bool:
+        """Whether this very patch, or a part of it, is in a process."""
+        mark = self.routine[: X86.VARIABLES]
+        return image.bytes[self.place : self.place + len(mark)] == mark
 
-    def apply(self, deadline: float) -> Dict[str, Any]:
+    def _entries_of(self, image: Image) -> List[bytes]:
+        return [image.bytes[at : at + len(old)] for at, old, _ in self.entries]
+
+    def apply(self, pid: int, deadline: float) -> Dict[str, Any]:
         """Write it, with a reading of the clocks before and after; `wrong` lists what did not move as asked."""
-        landing = self.place + X86.LANDING
         while True:
-            with Stopped(self.pid, deadline) as stopped:
+            with Stopped(pid, deadline) as stopped:
                 begin = time.monotonic()
-                if not any(stopped.uses(address + 1, address + len(old)) for address, old, _ in self.entries):
-                    image = Image(self.pid)
-                    stopped.write(self.place, self.routine)
+                image = Image(pid)
+                free = image.bytes[self.place : self.place + len(self.routine)]
+                if self._entries_of(image) != [old for _, old, _ in self.entries] or free.strip(b"\0"):
+                    raise Refused(
+                        "the vDSO of process %d is not as the kernel made it: is its clock moved already?" % pid
+                    )
+                base, landing = image.base, image.base + self.place + X86.LANDING
+                if not any(stopped.uses(base + at + 1, base + at + len(old)) for at, old, _ in self.entries):
+                    stopped.write(base + self.place, self.routine)
                     before = read_clocks(stopped, image, landing)
-                    for address, _, new in self.entries:
-                        stopped.write(address, new)
-                    after = read_clocks(stopped, image, landing)
-                    threads = len(stopped.threads)
-                    break
+                    for at, _, new in self.entries:
+                        stopped.write(base + at, new)
+                    moved = moved_by(before, read_clocks(stopped, image, landing))
+                    return {
+                        "pid": pid,
+                        "threads": len(stopped.threads),
+                        "moved": moved,
+                        "wrong": agrees(moved, self.offset_ns, self.mask),
+                        "stopped_seconds": round(time.monotonic() - begin, 6),
+                    }
             if time.monotonic() > deadline:
-                raise Refused("a thread of process %d stays at the entry of a clock function" % self.pid)
+                raise Refused("a thread of process %d stays at the entry of a clock function" % pid)
             time.sleep(0.001)
-        moved = moved_by(before, after)
-        return {
-            "pid": self.pid,
-            "threads": threads,
-            "moved": moved,
-            "wrong": agrees(moved, self.offset_ns, self.mask),
-            "stopped_seconds": round(time.monotonic() - begin, 6),
-        }
 
-    def undo(self, deadline: float) -> Dict[str, Any]:
-        """Write back what was there, with a reading before and after. A process that is gone took the patch with it."""
-        if not is_same(self.pid, self.started):
-            return {"pid": self.pid, "gone": True}
-        landing = self.place + X86.LANDING
-        result = {"pid": self.pid, "gone": False}  # type: Dict[str, Any]
-        with Stopped(self.pid, deadline) as stopped:
-            image = Image(self.pid)
-            now = self._entries_now()
-            for (address, old, new), found in zip(self.entries, now):
+    def read(self, pid: int, deadline: float) -> Dict[str, float]:
+        """How far ahead of this agent's clock a process with this patch is, by source."""
+        with Stopped(pid, deadline) as stopped:
+            image = Image(pid)
+            readings = read_clocks(stopped, image, image.base + self.place + X86.LANDING)
+        level = {name: dict(r, value=(r["low"] + r["high"]) // 2) for name, r in readings.items()}
+        return moved_by(level, readings)
+
+    def undo(self, pid: int, deadline: float) -> Dict[str, Any]:
+        """Write back what was there, with a reading before and after."""
+        result = {"pid": pid, "routine_left": True}  # type: Dict[str, Any]
+        with Stopped(pid, deadline) as stopped:
+            image = Image(pid)
+            base, landing = image.base, image.base + self.place + X86.LANDING
+            now = self._entries_of(image)
+            for (at, old, new), found in zip(self.entries, now):
                 if found not in (old, new):
-                    raise Refused("the vDSO of process %d was changed by somebody else at %#x" % (self.pid, address))
+                    raise Refused("the vDSO of process %d was changed by somebody else at %#x" % (pid, base + at))
             # Not complete: an agent died while it was at it, and there is nothing that could be read back.
-            complete = read_memory(self.pid, self.place, len(self.routine)) == self.routine
+            complete = image.bytes[self.place : self.place + len(self.routine)] == self.routine
             complete = complete and now == [new for _, _, new in self.entries]
-            if complete:
-                before = read_clocks(stopped, image, landing)
-            for address, old, _ in self.entries:
-                stopped.write(address, old)
+            before = read_clocks(stopped, image, landing) if complete else {}
+            for at, old, _ in self.entries:
+                stopped.write(base + at, old)
             if complete:
                 result["moved"] = moved_by(before, read_clocks(stopped, image, landing))
                 result["wrong"] = agrees(result["moved"], -self.offset_ns, self.mask)
         # The routine goes once no thread is in it, or will return to it. Until then it is out of reach, and harmless.
-        low, high = self.place, self.place + len(self.routine)
-        result["routine_left"] = True
-        while result["routine_left"] and time.monotonic() < deadline:
-            if not is_same(self.pid, self.started):
-                return {"pid": self.pid, "gone": True}
-            with Stopped(self.pid, deadline) as stopped:
+        low, high = base + self.place, base + self.place + len(self.routine)
+        patience = min(deadline, time.monotonic() + 0.5)
+        while result["routine_left"] and time.monotonic() < patience:
+            with Stopped(pid, deadline) as stopped:
                 if not stopped.uses(low, high):
                     stopped.write(low, b"\0" * (high - low))
                     result["routine_left"] = False
             if result["routine_left"]:
                 time.sleep(0.002)
-        result["restored"] = self._entries_now() == [old for _, old, _ in self.entries]
+        result["restored"] = self._entries_of(Image(pid)) == [old for _, old, _ in self.entries]
         return result
 
 
-def clock_undo(entry: Dict[str, Any]) -> Dict[str, Any]:
-    """Take the patch out of every process that a journal entry names. All are tried; Refused naming what failed."""
-    results, problems = [], []
-    for data in entry.get("patches", []):
-        patch = Patch(data)
+def patched(patch: Patch, agent: "Agent") -> Dict[int, Stat]:
+    """The processes that run with a patch: those that were given it, and those that they forked."""
+    found = {}
+    everyone = all_processes()
+    for pid in sorted(set(everyone) - agent.own_processes(everyone) - {1}):
         try:
-            results.append(patch.undo(time.monotonic() + 3.0))
-        except (Refused, OSError) as error:
-            if is_same(patch.pid, patch.started):
-                problems.append("process %d: %s" % (patch.pid, error))
-            else:
-                results.append({"pid": patch.pid, "gone": True})
-    problems += ["process %d: not restored" % r["pid"] for r in results if r.get("restored") is False]
+            if patch.is_in(Image(pid)):
+                found[pid] = everyone[pid]
+        except (Refused, OSError):
+            continue  # ending, or without a 64-bit vDSO
+    return found
+
+
+def clock_apply(patch: Patch, selection: Selection, deadline: float) -> List[Dict[str, Any]]:
+    """Patch all processes of a selection, and what appears among them meanwhile. Returns the evidence for each."""
+    seen = set()  # type: Set[Tuple[int, int]]
+    results = []
+    for _ in range(5):  # a service that starts programs all the time is never complete; those keep the true time
+        fresh = [stat for stat in selection.now().values() if (stat.pid, stat.started) not in seen]
+        if not fresh:
+            break
+        for stat in sorted(fresh, key=lambda each: each.pid):
+            seen.add((stat.pid, stat.started))
+            try:
+                if patch.is_in(Image(stat.pid)):
+                    continue  # forked by one that was patched
+                results.append(dict(patch.apply(stat.pid, deadline), comm=stat.comm))
+            except (Refused, OSError) as error:
+                if is_same(stat.pid, stat.started):
+                    raise Refused("process %d: %s" % (stat.pid, error)) from error
+    if not results:
+        raise Refused("every process of the selection ended before its clock was moved")
+    return results
+
+
+def clock_undo(patch: Patch, agent: "Agent") -> Dict[str, Any]:
+    """Take a patch out of every process that runs with it, until none does. All are tried; Refused naming failures."""
+    results = {}  # type: Dict[int, Dict[str, Any]]
+    problems = {}  # type: Dict[int, str]
+    deadline = time.monotonic() + 4.0
+    while True:
+        # Again, for a process may have forked before it was its turn. One whose routine had to stay is done.
+        todo = {p: s for p, s in patched(patch, agent).items() if p not in problems and p not in results}
+        if not todo:
+            break
+        for pid, stat in todo.items():
+            try:
+                results[pid] = dict(patch.undo(pid, deadline), comm=stat.comm)
+                if not results[pid]["restored"]:
+                    problems[pid] = "not restored"
+            except (Refused, OSError) as error:
+                if is_same(pid, stat.started):
+                    problems[pid] = str(error)
+                else:
+                    results[pid] = {"pid": pid, "comm": stat.comm, "gone": True}
     if problems:
-        raise Refused("; ".join(problems))
-    return {"processes": results}
+        raise Refused("; ".join("process %d: %s" % pair for pair in sorted(problems.items())))
+    return {"processes": [results[pid] for pid in sorted(results)]}
 
 
 def clock_left(pids: Iterable[int]) -> List[str]:
@@ -1511,6 +1596,8 @@ class Agent(object):
         self._mount = namespace("self", "mnt")
         self._write_lock = threading.Lock()
         self._changes = queue.Queue()  # type: queue.Queue[Optional[Dict[str, Any]]]
+        self._waiting = queue.Queue()  # type: queue.Queue[Dict[str, Any]]
+        self._idle = self._workers = 0
         self._ending = threading.Lock()
         self._ended = False
         self._reader_gone = False
@@ -1550,18 +1637,16 @@ class Agent(object):
         return ours
 
     def role(self, pid: int, everyone: Dict[int, Stat], ours: Set[int]) -> str:
-        """init, agent, idle (the sleeper that keeps a pod alive), service, or node (anything else on the node)."""
+        """init, agent, idle (the sleeper that keeps a pod alive), service, ending, or node (all else on the node)."""
         if pid == 1:
             return "init"
         if pid in ours:
             return "agent"
         stat = everyone[pid]
         mount = namespace(pid, "mnt")
-        if mount is None and stat.state in "ZX":
-            return "node"
-        if mount is None and is_same(pid, stat.started):
-            raise Refused("the namespaces of process %d can't be read (the node needs the capability SYS_PTRACE)" % pid)
-        if mount is not None and mount != self._mount:
+        if mount is None:
+            return "ending"
+        if mount != self._mount:
             return "service"
         if stat.comm == "sleep" and stat.parent <= 1:
             return "idle"
@@ -1661,7 +1746,7 @@ class Agent(object):
         dropped = self.firewall.counters()
         begin = now_ns()
         self._undo(key)
-        intact = len([line for line in before if " -A FENCEPOST-" in line]) >= len(rules) and len(
+        intact = len([line for line in before if line.endswith(" -j DROP")]) >= len(rules) and len(
             [line for line in before if re.search(r" -A (INPUT|OUTPUT) -j FENCEPOST-", line)]
         ) == 2 * len(HOOKS)
         return {"begin_ns": begin, "end_ns": now_ns(), "was_cut_throughout": intact, "dropped_packets": dropped}
@@ -1705,35 +1790,30 @@ class Agent(object):
         read back by its own code path; `wrong` lists what did not move as asked.
         """
         key, selection = self._fresh(command, "clock"), Selection(self, command)
-        offset_ns, mask = clock_arguments(command)
-        patches = [Patch.plan(stat, offset_ns, mask) for _, stat in sorted(selection.some().items())]
-        self.journal.put(key, {"patches": patches})
+        selection.some()
+        patch = Patch.plan(key, *clock_arguments(command))
+        self.journal.put(key, patch.data)
         deadline = time.monotonic() + take_seconds(command, "timeout", 4.0, 60.0)
         begin = now_ns()
         try:
-            processes = [Patch(data).apply(deadline) for data in patches]
+            processes = clock_apply(patch, selection, deadline)
         except (Refused, OSError) as error:
             self._undo(key)
             raise Refused(str(error)) from error
         return {"processes": processes, "begin_ns": begin, "end_ns": now_ns()}
 
     def op_clock_read(self, command: Dict[str, Any]) -> Dict[str, Any]:
-        """What the processes of a moved clock read now, in s ahead of this agent's clock; or of any selection."""
+        """What the processes of a moved clock read now, in s ahead of this agent's clock."""
         key = "clock:%s" % take(command, "fault", str)
         if key not in self.journal.held:
             raise Refused("clock_read: no fault %r is in force" % command["fault"])
-        rows = []  # type: List[Dict[str, Any]]
-        for data in self.journal.held[key]["patches"]:
-            patch = Patch(data)
-            if not is_same(patch.pid, patch.started):
-                rows.append({"pid": patch.pid, "gone": True})
-                continue
-            with Stopped(patch.pid, time.monotonic() + 4.0) as stopped:
-                readings = read_clocks(stopped, Image(patch.pid), patch.place + X86.LANDING)
-            level = {
-                name: dict(reading, value=(reading["low"] + reading["high"]) // 2) for name, reading in readings.items()
-            }
-            rows.append({"pid": patch.pid, "gone": False, "ahead": moved_by(level, readings)})
+        patch, rows = Patch(self.journal.held[key]), []
+        for pid, stat in sorted(patched(patch, self).items()):
+            try:
+                rows.append({"pid": pid, "comm": stat.comm, "ahead": patch.read(pid, time.monotonic() + 4.0)})
+            except (Refused, OSError) as error:
+                if is_same(pid, stat.started):
+                    raise Refused("process %d: %s" % (pid, error)) from error
         return {"processes": rows}
 
     def op_clock_restore(self, command: Dict[str, Any]) -> Dict[str, Any]:
@@ -1829,9 +1909,17 @@ class Agent(object):
         self.counts["errors"] += "error" in body
         return body
 
-    def look(self, command: Dict[str, Any], operation: Callable[[Dict[str, Any]], Dict[str, Any]]) -> None:
-        """Do and answer one command that changes nothing, in a thread of its own."""
-        self.answer(command.get("id"), self.perform(command, operation))
+    def look(self) -> None:
+        """Do and answer commands that change nothing, side by side with others. Runs in several threads.
+
+        Their number is bounded, but stdin is read on whatever they do: its end must be seen even when all of them wait
+        for a reader of stdout that has stopped reading.
+        """
+        while True:
+            self._idle += 1
+            command = self._waiting.get()
+            self._idle -= 1
+            self.answer(command.get("id"), self.perform(command, self.looks[str(command["op"])]))
 
     def dispatch(self, line: bytes) -> None:
         """Take one line from stdin. A line that is no command is answered with an error."""
@@ -1847,7 +1935,10 @@ class Agent(object):
         if isinstance(op, str) and op in self.changes:
             self._changes.put(command)
         elif isinstance(op, str) and op in self.looks:
-            threading.Thread(target=self.look, args=(command, self.looks[op]), daemon=True).start()
+            self._waiting.put(command)
+            if self._waiting.qsize() > self._idle and self._workers < MAX_WORKERS:
+                self._workers += 1
+                threading.Thread(target=self.look, daemon=True).start()
         else:
             known = ", ".join(sorted(list(self.looks) + list(self.changes)))
             self.answer(identity, {"error": "unknown op %r (known: %s)" % (op, known)})
@@ -1901,7 +1992,7 @@ def undo(agent: Agent, key: str, entry: Dict[str, Any]) -> Dict[str, Any]:
     if kind == "freeze":
         return thaw(entry.get("held", []), time.monotonic() + 4.0)
     if kind == "clock":
-        return clock_undo(entry)
+        return clock_undo(Patch(entry), agent)
     raise Refused("the journal names a fault of an unknown kind, %r" % key)
 
 

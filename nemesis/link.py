@@ -79,7 +79,11 @@ class Link:
         """What the agent said first: pid, python, kernel, arch, boottime_ns, and what it undid at its start."""
         self._process: Process = node.spawn(ARGV, on_line=self._line, on_error_line=self._error_line)
         threading.Thread(target=self._watch, name=f"agent-{node.name}", daemon=True).start()
-        self._send(source())
+        try:
+            self._send(source())
+        except HarnessError as error:
+            self._process.wait(2.0)  # its last words say more than that its stdin is closed
+            self._fail_all(f"it can't be spoken to: {error}")
 
     @property
     def node(self) -> str:

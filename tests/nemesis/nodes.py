@@ -89,7 +89,8 @@ class NamespaceNode:
         self.name, self.addresses = name, tuple(addresses)
         self._children: list[subprocess.Popen[bytes]] = []
         self._sleeper = subprocess.Popen(
-            ["unshare", "--net", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc", "sleep", "infinity"]
+            ["unshare", "--net", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc", "sleep", "infinity"],
+            stderr=subprocess.DEVNULL,  # it complains when it is killed
         )
         until(self._inner, f"the sleeper of {name}")
         self.pid = self._inner()
