@@ -129,9 +129,9 @@ def forms(text: str, *, splice: bool = False) -> Iterator[Form]:
         elif kind == 5:
             if not stack and spliced is not None and match[5] == _CLOSING[text[spliced]]:
                 yield from _drain(top, places, lines)
-                if _TOKEN.match(text, place).end() != size:  # type: ignore[union-attr]
-                    rest = lines.of(_skip(text, place))
-                    raise EdnError(rest, "something follows the vector of operations")
+                rest = _skip(text, place)
+                if rest != size:
+                    raise EdnError(lines.of(rest), "something follows the vector of operations")
                 return
             if not stack:
                 raise EdnError(lines.of(start), f"{match[5]} closes nothing")

@@ -71,8 +71,9 @@ def test_a_vector_is_read_like_a_map_a_line() -> None:
     text = "[{:a 1}\n {:a 2}\n]"
     assert [(form.line, form.value) for form in forms(text, splice=True)] == [(1, {"a": 1}), (2, {"a": 2})]
     assert values("{:a 1}\n{:a 2}", splice=True) == [{"a": 1}, {"a": 2}]
-    with pytest.raises(EdnError, match="something follows"):
-        values("[1] [2]", splice=True)
+    for text in ("[1] [2]", '[1]:"unreadable"}'):  # the second was found by fuzzing
+        with pytest.raises(EdnError, match="something follows"):
+            values(text, splice=True)
 
 
 def test_no_nesting_is_too_deep() -> None:
