@@ -116,7 +116,7 @@ def contenders(story: Story) -> pd.DataFrame:
     """One row for each contender and lock: what it tried, what it got, how long it held and waited (seconds)."""
     operations, grants = story.operations, story.grants
     index = ["process", "lock"]
-    table = pd.DataFrame([{"process": row.process, "lock": row.lock} for row in story.rows]).set_index(index)
+    table = pd.DataFrame([(row.process, row.lock) for row in story.rows], columns=index).set_index(index)
     kind = operations["f"].astype(str) + "_" + operations["outcome"].astype(str)
     writes = operations["f"] == "write"
     kind = kind.where(~writes, kind + "_" + operations["resource"].astype(str))

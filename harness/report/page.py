@@ -6,6 +6,7 @@ import base64
 import hashlib
 import os
 import secrets
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,20 @@ def render(template: str, **context: Any) -> str:
     A content security policy inside lets run nothing but our own script, known by its hash: should a name out of a
     history ever slip through as markup, it still can't load or run anything.
     """
+    environment = _environment()
+    script = (_FOLDER / "report.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return environment.get_template(template).render(
+        style=Markup((_FOLDER / "report.css").read_text(encoding="utf-8")),
+        script=Markup(script),
+        script_hash=digest,
+        fencepost=__version__,
+        **context,
+    )
+
+
+@cache
+def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         autoescape=True,
@@ -40,15 +55,7 @@ def render(template: str, **context: Any) -> str:
         say=words.event,
     )
     environment.globals["words"] = words
-    script = (_FOLDER / "report.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return environment.get_template(template).render(
-        style=Markup((_FOLDER / "report.css").read_text(encoding="utf-8")),
-        script=Markup(script),
-        script_hash=digest,
-        fencepost=__version__,
-        **context,
-    )
+    return environment
 
 
 def write(path: Path, text: str) -> Path:

@@ -22,8 +22,10 @@ from harness.report.story import FaultSpan, Found, Overlap, Story
 from harness.report.svg import join, tag
 
 OVERLAPS = 400
-LANES = 6
-"""Faults at one time that get a labelled lane each."""
+LANES = 8
+"""Faults at one time that get a lane each; more share the last."""
+NAMED = 12
+"""Up to so many faults are named beside their bars, however short those are."""
 AXIS = 24
 PHASE = 18
 LANE = 20
@@ -124,22 +126,21 @@ class _Painter:
         if not faults:
             return y
         canvas.has.add("fault")
+        many = len(faults) > NAMED  # then a name shows only where zooming makes room for it in its bar
         free: list[float] = []  # for each lane, the first percentage that is free
         for fault in faults:
             stop = self._stop(fault)
             text = _fault_text(fault)
             start_share, share = canvas.share(fault.start - self.story.start), canvas.share(stop - fault.start)
-            need = canvas.px(12 + 6.4 * len(text))
+            need = 0.0 if many else canvas.px(12 + 6.4 * len(text))
             # A label that is longer than its bar goes on to the right, and where the drawing ends, to the left.
             before = share < need and start_share + need > 100 and start_share > need
             left = start_share - need if before else start_share
             right = start_share + (share if before else max(share, need))
-            lane = next((index for index, end in enumerate(free) if end <= left), len(free))
+            lane = next((index for index, end in enumerate(free) if end <= left), min(len(free), LANES - 1))
             if lane == len(free):
                 free.append(0.0)
-            free[lane] = right
-            if lane >= LANES:
-                lane, text = LANES - 1, ""
+            free[lane] = max(free[lane], right)
             at = y + lane * LANE
             self.fault_y[fault.id] = at + LANE / 2
             state = {"landed": "landed", "skipped": "skipped"}.get(fault.receipt or "", "unproven")
@@ -148,11 +149,11 @@ class _Painter:
                     "text", text, x=canvas.x(fault.start), dx=-4, y=at + 14, class_="fault-name", text_anchor="end"
                 )
             else:
-                name = canvas.inside(fault.start, stop, at + 14, text, "fault-name", keep=True)
+                name = canvas.inside(fault.start, stop, at + 14, text, "fault-name", keep=not many)
             bar = canvas.rect(fault.start, stop, at + 2, LANE - 4, f"fault {state}", rx=3)
-            canvas.middle.append(hit(self._fault_title(fault), bar, name if text else None))
+            canvas.middle.append(hit(self._fault_title(fault), bar, name))
         canvas.labels.append(Label(y + LANE / 2, "faults", kind="lane"))
-        return y + min(len(free), LANES) * LANE
+        return y + len(free) * LANE
 
     def _unsafe(self, y: float) -> float:
         """The lane of overlaps; those that follow one another closely share one label, their sum."""
@@ -180,7 +181,7 @@ class _Painter:
             text = words.seconds(sum(each.end - each.start for each in cluster))
             need = canvas.px(10 + 7 * len(text))
             left, right = starts[index], starts[index] + canvas.share(end - start)
-            if right - left >= need:
+            if len(cluster) == 1 and right - left >= need:
                 label = tag("text", text, x=canvas.x(start), dx=6, y=y + 14, class_="unsafe-in")
                 occupied = right
             elif right + need <= min(100.0, starts[index + 1]):
@@ -278,7 +279,7 @@ class _Painter:
         ]
         if fault.processes:
             lines.append("hits " + words.listing([words.who(process) for process in fault.processes]))
-        lines += [reason for reason in (fault.reason, fault.stop_reason) if reason]
+        lines += [text for text in (words.scalars(fault.evidence), fault.reason, fault.stop_reason) if text]
         lines.append("line " + " and ".join(str(line) for line in (fault.line, fault.stop_line) if line))
         return "\n".join(lines)
 

@@ -108,6 +108,9 @@ def _context(
         "trial": trial,
         "cell": cell,
         "outcome": outcome,
+        "reasons": [reason for reason in (outcome.reasons if outcome else []) if reason not in (trial.error or "")]
+        if trial
+        else [],
         "outcome_words": words.outcome(outcome.word) if outcome else None,
         "problem": problem,
         "story": story,
@@ -119,6 +122,10 @@ def _context(
         else None,
         "system": json.dumps(trial.system, indent=2, ensure_ascii=False, sort_keys=True)
         if trial and trial.system
+        else None,
+        "versions": _as_json(trial.versions) if trial and trial.versions else None,
+        "hellos": _as_json({name: contender.hello for name, contender in trial.contenders.items() if contender.hello})
+        if trial and any(contender.hello for contender in trial.contenders.values())
         else None,
         "images": _images(trial),
         "drawing": None,
@@ -272,11 +279,11 @@ def _real(row: Mapping[Any, Any], name: str) -> float | None:
 
 
 def _client(contender: files.Contender | None) -> str | None:
-    """`etcd (requests 2.32)`, from what the contender said of itself."""
+    """`etcd (requests 2.32)` or `redis 8.1.0`, from what the contender said of itself."""
     said = (contender.hello or {}).get("client") if contender else None
     if isinstance(said, Mapping):
-        name, library = said.get("name"), said.get("library")
-        return f"{name} ({library})" if library else str(name) if name else None
+        name, library = str(said.get("name") or ""), str(said.get("library") or "")
+        return (library if library.startswith(name) else f"{name} ({library})" if library else name) or None
     return str(said) if said else None
 
 
@@ -286,7 +293,7 @@ def _facts(trial: files.Trial | None, story: Story | None) -> list[tuple[str, st
     if trial is not None:
         if trial.epoch.get("utc"):
             facts.append(("when", str(trial.epoch["utc"])))
-        facts += [(name, str(version)) for name, version in trial.versions.items() if version is not None]
+        facts += [(name, _version(version)) for name, version in trial.versions.items() if version is not None]
         if trial.cell:
             facts += [(name, _short(value)) for name, value in trial.cell.parameters.items() if value is not None]
         if trial.config.get("seed") is not None:
@@ -301,6 +308,13 @@ def _facts(trial: files.Trial | None, story: Story | None) -> list[tuple[str, st
             facts.append(("leases", "never expire"))
         facts.append(("events", f"{story.events:,}"))
     return facts
+
+
+def _version(version: Any) -> str:
+    """A version in a word or two; of one that is told at length (an engine's) what it says first."""
+    if isinstance(version, Mapping):
+        return str(next(iter(version.values()), "–"))
+    return str(version)
 
 
 def _short(value: Any) -> str:

@@ -109,15 +109,15 @@ def seconds(value: float | None) -> str:
     if math.isinf(value):
         return "∞"
     size = abs(value)
-    if size >= 100:
+    if size >= 99.995:
         return f"{value:,.1f} s"
-    if size >= 1:
+    if size >= 0.9995:
         return f"{value:.2f} s"
-    if size == 0:
-        return "0 s"
-    if size >= 0.001:
-        return f"{value * 1000:.0f} ms"
-    return f"{value * 1_000_000:.0f} µs"
+    if size >= 0.00995:
+        return f"{value * 1e3:.0f} ms"
+    if size >= 0.00099995:
+        return f"{value * 1e3:.1f} ms"
+    return f"{value * 1e6:.0f} µs" if size else "0 s"
 
 
 def instant(value: float) -> str:
@@ -147,6 +147,13 @@ def listing(parts: list[str]) -> str:
     if len(parts) <= 1:
         return "".join(parts)
     return ", ".join(parts[:-1]) + " and " + parts[-1]
+
+
+def scalars(evidence: Any) -> str:
+    """The plain values at the top of a fault's evidence: `offset 30.0, clocks realtime`."""
+    if not isinstance(evidence, Mapping):
+        return ""
+    return ", ".join(f"{name} {value}" for name, value in evidence.items() if isinstance(value, str | int | float))
 
 
 def who(process: Any) -> str:

@@ -7,6 +7,7 @@ histories have the hand-overs, overlaps and stale writes that a trial has, and t
 from __future__ import annotations
 
 import heapq
+import itertools
 import json
 import random
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ class Resource:
 
 @dataclass
 class Scene:
-    """One simulated trial. Times in seconds; `freezes` are (start, stop) in which the holder at `start` stands still."""
+    """One simulated trial. Times in seconds; In each of `freezes` the holder at its start stands still."""
 
     contenders: int = 5
     seconds: float = 60.0
@@ -301,4 +302,4 @@ def write_trial_folder(
 
 def _changes(lines: list[dict[str, Any]]) -> int:
     holders = [line["process"] for line in lines if line.get("f") == "acquire" and line.get("type") == "ok"]
-    return sum(a != b for a, b in zip(holders, holders[1:], strict=False))
+    return sum(a != b for a, b in itertools.pairwise(holders))

@@ -1,0 +1,300 @@
+"""A trial's report: what it says, what it survives, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import checkers
+from harness.errors import ConfigError, HistoryError
+from harness.history import read
+from harness.report import files, write_trial
+from harness.report.story import tell
+from harness.report.timeline import draw
+from tests.report.pages import Page, page_of
+from tests.report.scenes import Scene, write_history, write_trial_folder
+
+CASES = Path(__file__).parents[2] / "cases"
+EXPECTED: dict[str, dict[str, Any]] = tomllib.loads((CASES / "cases.toml").read_text())
+
+
+@pytest.fixture(scope="module")
+def naive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trial of 60 s: five naive contenders, the holder frozen three times."""
+    return write_trial_folder(tmp_path_factory.mktemp("trials") / "naive", Scene().run())
+
+
+@pytest.fixture(scope="module")
+def page(naive: Path) -> Page:
+    assert write_trial(naive) == naive / "report.html"
+    return page_of(naive / "report.html")
+
+
+def test_a_trial_is_told_from_cell_to_command(page: Page) -> None:
+    """The cell, the outcome, versions, the verdicts in words, the command that repeats it, the images."""
+    for words in (
+        "etcd · lock · freeze-holder",
+        "as expected",
+        "etcd 3.5.21",
+        "Two contenders believed at once that they held the lock",
+        "a pause of the earlier holder",
+        "The service kept every lease that it had promised.",
+        "fencepost run etcd --fault freeze-holder --seed 7 --naive",
+        "fencepost/node:5d1c",
+        "freeze holder → c2 · landed, undone",
+    ):
+        assert words in page.text, words
+
+
+def test_every_finding_is_linked_to_its_place_on_the_timeline(naive: Path, page: Page) -> None:
+    """Each false verdict's first finding, in its own words, has a link to pins that exist."""
+    verdicts = json.loads((naive / "verdict.json").read_text())["verdicts"]
+    false = {name: verdict for name, verdict in verdicts.items() if verdict["valid"] is False}
+    assert set(false) == {"exclusion", "damage"}
+    links = {attributes.get("href") for tag, attributes in page.tags if tag == "a"}
+    for name, verdict in false.items():
+        assert verdict["findings"][0]["text"] in page.text
+        for number in range(1, len(verdict["findings"]) + 1):
+            assert f"at-{name}-{number}" in page.ids()
+            assert f"#at-{name}-{number}" in links
+
+
+def test_links_within_the_page_lead_somewhere(page: Page) -> None:
+    """No link and no sign of the drawing points at an id that isn't there."""
+    targets = {
+        str(attributes["href"])[1:] for _, attributes in page.tags if str(attributes.get("href")).startswith("#")
+    }
+    assert targets <= page.ids()
+
+
+def test_the_page_loads_nothing(page: Page) -> None:
+    """No source, style sheet, image or import from anywhere; the policy inside forbids it too."""
+    assert not [
+        tag
+        for tag, attributes in page.tags
+        if tag in ("link", "img", "iframe", "object", "embed") or "src" in attributes
+    ]
+    outside = [a["href"] for _, a in page.tags if a.get("href") and re.match(r"[a-z]+:|//", str(a["href"]))]
+    assert outside == []
+    policy = next(a["content"] for tag, a in page.tags if tag == "meta" and a.get("http-equiv"))
+    assert str(policy).startswith("default-src 'none'")
+
+
+def test_the_page_is_small(naive: Path, page: Page) -> None:
+    """A usual trial's report can be mailed."""
+    assert (naive / "report.html").stat().st_size < 500_000
+
+
+def test_logs_are_linked_relative_to_the_page(naive: Path, tmp_path: Path) -> None:
+    """Also when the page is written elsewhere."""
+    out = write_trial(naive, tmp_path / "elsewhere.html")
+    links = [
+        str(a["href"]) for tag, a in page_of(out).tags if tag == "a" and str(a.get("href")).endswith("service.log")
+    ]
+    assert links
+    assert all((out.parent / link).resolve() == (naive / "logs" / "n1" / "service.log").resolve() for link in links)
+
+
+@pytest.mark.parametrize("name", [name for name, case in EXPECTED.items() if not case.get("error")])
+def test_every_recorded_case_makes_a_page_from_the_history_alone(name: str, tmp_path: Path) -> None:
+    """And all who took part have their row. What is drawn in red is what the verdict counted."""
+    path = CASES / f"{name}.jsonl"
+    history = read(path)
+    page = page_of(write_trial(path, tmp_path / "page.html"))
+    for process in history.processes:
+        assert f"contender {process}" in page.text
+    judged = checkers.judge(history).verdicts["exclusion"]
+    if history.meta.owners and not history.meta.uncertainty:  # which forgives some of what the stats count
+        story = tell(history, path, None, files.Journal(), None)
+        drawn = sum(overlap.end - overlap.start for overlap in story.overlaps)
+        assert drawn == pytest.approx(judged.stats["unsafe_seconds"], abs=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name, case in EXPECTED.items() if case.get("error")])
+def test_a_malformed_case_makes_no_page(name: str, tmp_path: Path) -> None:
+    """But the error that names its line."""
+    with pytest.raises(HistoryError, match=rf"{name}\.jsonl:\d+: "):
+        write_trial(CASES / f"{name}.jsonl", tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_stored_verdicts_are_used_and_not_judged_again(naive: Path, tmp_path: Path) -> None:
+    """The report shows what verdict.json says, as long as it is as new as the history."""
+    folder = shutil.copytree(naive, tmp_path / "trial")
+    verdict = json.loads((folder / "verdict.json").read_text())
+    verdict["verdicts"]["exclusion"]["findings"][0]["text"] = "this very sentence was stored"
+    (folder / "verdict.json").write_text(json.dumps(verdict))
+    assert "this very sentence was stored" in page_of(write_trial(folder)).text
+
+
+def test_verdicts_older_than_the_history_are_judged_again(naive: Path, tmp_path: Path) -> None:
+    """A history that was put in place of another isn't shown with the other's verdicts."""
+    folder = shutil.copytree(naive, tmp_path / "trial")
+    verdict = json.loads((folder / "verdict.json").read_text())
+    verdict["verdicts"]["exclusion"]["findings"][0]["text"] = "this very sentence was stored"
+    (folder / "verdict.json").write_text(json.dumps(verdict))
+    later = (folder / "verdict.json").stat().st_mtime + 10
+    os.utime(folder / "history.jsonl", (later, later))
+    assert "this very sentence was stored" not in page_of(write_trial(folder)).text
+
+
+EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>&lt;b&gt;{{7*7}}</title></svg>"
+
+
+def _poison(value: Any) -> Any:
+    """The same shape with the hostile string in place of every string, and as a key besides."""
+    if isinstance(value, dict):
+        return {key: _poison(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_poison(each) for each in value]
+    return EVIL if isinstance(value, str) else value
+
+
+def test_hostile_strings_stay_text(tmp_path: Path) -> None:
+    """Whatever a history, a journal, a configuration or an error says, the page gains no element and no script."""
+    folder = write_trial_folder(tmp_path / "trial", Scene(seconds=30).run())
+    trial = json.loads((folder / "trial.json").read_text())
+    poisoned = _poison(trial)
+    poisoned["nodes"] = {EVIL: {"role": EVIL, "addresses": [EVIL]}}
+    poisoned["images"] = {EVIL: {"reference": EVIL, "id": EVIL, "origin": EVIL}, "other": EVIL}
+    poisoned["versions"] = {EVIL: EVIL}
+    poisoned["cell"]["parameters"] = {EVIL: EVIL}
+    poisoned["config"] = {EVIL: [EVIL]}
+    (folder / "trial.json").write_text(json.dumps(poisoned))
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    for line in lines[1:]:
+        line["lock"] = EVIL
+        if line["type"] == "fail":
+            line["error"] = EVIL
+        if line["f"] == "fault":
+            line |= {"id": EVIL + line["id"], "targets": [EVIL]}
+    write_history(folder / "history.jsonl", lines)
+    (folder / "verdict.json").unlink()
+    journal = [json.loads(line) for line in (folder / "faults.jsonl").read_text().splitlines()]
+    for each in journal:
+        each |= {"id": EVIL + each["id"], "target": EVIL, "reason": EVIL, "evidence": {EVIL: EVIL}}
+    write_history(folder / "faults.jsonl", journal)
+    (folder / "logs" / "<b>node").mkdir()
+    (folder / "logs" / "<b>node" / '"><img src=x>.log').write_text("x")
+
+    page = page_of(write_trial(folder))
+    names = [tag for tag, _ in page.tags]
+    assert names.count("script") == 1
+    assert not {"img", "b>node"} & set(names)
+    assert not [a for _, a in page.tags for key in a if key.startswith("on")]
+    assert "alert(1)" in page.text
+    assert "49" not in [word.strip() for word in page.words]  # {{7*7}} was not evaluated
+
+
+def test_a_long_history_is_summed_up_and_the_page_says_so(naive: Path) -> None:
+    """Above the limit only what lies around findings is drawn one by one; the page tells which and how much."""
+    checked = files.read_verdict(naive / "verdict.json")
+    story = tell(read(naive), naive / "history.jsonl", files.read_trial(naive), files.read_journal(naive), checked)
+    whole, capped = draw(story), draw(story, limit=300)
+    assert whole.note is None
+    assert capped.note is not None
+    assert "too many to draw one by one" in capped.note
+    assert "density" in capped.has
+    drawn = str(capped.body).count("#write-")
+    assert 0 < drawn < str(whole.body).count("#write-") / 2
+    # The events of the first finding are drawn in full nevertheless.
+    first = story.found[0]
+    assert f"and {first.events[0].line}\n" in str(capped.body) or f"and {first.events[0].line}<" in str(capped.body)
+
+
+def test_a_trial_that_failed_early_is_reported_with_its_error(tmp_path: Path) -> None:
+    """Without any history the page still says what failed and how to repeat it."""
+    (tmp_path / "trial.json").write_text(
+        json.dumps(
+            {
+                "format": 1,
+                "cell": {"system": "consul", "workload": "lock", "fault": "none", "parameters": {}},
+                "repeat": "fencepost run consul",
+                "outcome": {"word": "harness-error", "exit_code": 4, "reasons": ["no leader"]},
+                "error": "consul never got healthy: no leader after 60 s",
+            }
+        )
+    )
+    page = page_of(write_trial(tmp_path))
+    assert "consul never got healthy: no leader after 60 s" in page.text
+    assert "harness error" in page.text
+    assert "fencepost run consul" in page.text
+
+
+def test_an_empty_history_makes_a_page(tmp_path: Path) -> None:
+    """A meta alone: nobody did anything, and nothing can be told."""
+    write_history(tmp_path / "history.jsonl", [{"type": "meta", "format": 1, "ttl": 2.0}])
+    assert "unknown" in page_of(write_trial(tmp_path)).text
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error", "said"),
+    [
+        ("trial.json", '{"cell": {"system": 5}}', ConfigError, ["trial.json", "cell.system", "str"]),
+        ("trial.json", '{"phases": [{"name": "x", "start": "soon"}]}', ConfigError, ["phases[0].start", "int"]),
+        ("trial.json", "{", ConfigError, ["trial.json", "not JSON"]),
+        ("trial.json", "[" * 100_000, ConfigError, ["trial.json"]),
+        ("verdict.json", '{"verdicts": {"lease": {"valid": 1}}}', ConfigError, ["verdict.json", "valid"]),
+        ("faults.jsonl", '\n{"id": "f1"}\n', HistoryError, ["faults.jsonl:2", "phase"]),
+        ("faults.jsonl", '{"id": "f1", "phase": "middle"}\n', HistoryError, ["faults.jsonl:1", "middle"]),
+        ("faults.jsonl", b"\xff\n", HistoryError, ["faults.jsonl:1", "not JSON"]),
+        ("history.jsonl", '{"type": "meta"}\nnonsense\n', HistoryError, ["history.jsonl:2"]),
+    ],
+)  # fmt: skip
+def test_a_malformed_file_is_an_error_that_names_file_and_key(
+    tmp_path: Path, name: str, content: str | bytes, error: type[Exception], said: list[str]
+) -> None:
+    """And no page is written."""
+    write_history(tmp_path / "history.jsonl", [{"type": "meta", "format": 1}])
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(error) as caught:
+        write_trial(tmp_path)
+    for part in said:
+        assert part in str(caught.value)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_verdict_that_names_a_missing_line_is_an_error(naive: Path, tmp_path: Path) -> None:
+    """Verdicts of another history would point anywhere."""
+    folder = shutil.copytree(naive, tmp_path / "trial")
+    verdict = json.loads((folder / "verdict.json").read_text())
+    verdict["verdicts"]["exclusion"]["findings"][0]["events"] = [10**6]
+    (folder / "verdict.json").write_text(json.dumps(verdict))
+    with pytest.raises(HistoryError, match=r"history\.jsonl:1000000: verdict\.json names this line"):
+        write_trial(folder)
+
+
+def test_no_history_is_an_error(tmp_path: Path) -> None:
+    """Unless the trial says that it failed."""
+    (tmp_path / "trial.json").write_text("{}")
+    with pytest.raises(HistoryError, match=r"history\.jsonl: no such file"):
+        write_trial(tmp_path)
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine (Debian: apt-get install chromium)")
+def test_the_script_runs_and_shows_a_finding_in_place(naive: Path, page: Page, tmp_path: Path) -> None:
+    """In a real browser: the page at a finding's address shows its pins, zoomed in, with its words beneath."""
+    assert CHROMIUM is not None
+    address = (naive / "report.html").as_uri() + "#at-damage-1"
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--virtual-time-budget=4000"]
+    run = subprocess.run(
+        [CHROMIUM, *flags, "--dump-dom", address], capture_output=True, text=True, timeout=90, check=True
+    )
+    assert re.search(r'<html[^>]* class="js"', run.stdout)
+    assert re.search(r'id="at-damage-1" class="finding on"', run.stdout)
+    panel = run.stdout[run.stdout.index('class="focus on"') :]
+    assert "damage 1" in panel[:2000]
+    width = re.search(r'class="wide" style="width: ([\d.]+)%', run.stdout)
+    assert width is not None
+    assert float(width[1]) > 300
