@@ -17,7 +17,7 @@ from tests.oracle.verdicts import judge
 def test_a_made_history_is_what_it_says(tmp_path: Path, clients: int, info: int, corrupted: bool) -> None:
     """Valid ones are linearizable and corrupted ones aren't, says the oracle too."""
     path = tmp_path / "history.jsonl"
-    make_history(Cell(40, clients, info, corrupted), 7, path)
+    make_history(Cell(20, clients, info, corrupted), 7, path)
     assert judge(read(path.read_bytes())).verdicts["linearizable"].valid is not corrupted
     make_history(Cell(1000, clients, info, corrupted), 7, path)
     assert ask_fencepost(path).word == ("illegal" if corrupted else "ok")
