@@ -66,7 +66,7 @@ def make_history(cell: Cell, seed: int, path: Path) -> None:
 
     Every client acquires (waiting while others hold), works, releases, and thinks. The service grants at some instant
     between request and answer. An acquire of unknown outcome didn't take effect, a release of unknown outcome did; no
-    checker is told so. Corrupted: in the last tenth two hold-overs are given each other's token.
+    checker is told so. Corrupted: in the last quarter two hand-overs are given each other's token.
     """
     source = random.Random(f"{seed} {cell}")
     events: list[tuple[int, dict[str, Any]]] = []
@@ -101,7 +101,7 @@ def make_history(cell: Cell, seed: int, path: Path) -> None:
         asks[client] = back + source.randrange(1, 1000)
         done += 2
     if cell.corrupted:
-        at = source.randrange(len(grants) * 9 // 10, len(grants) - 1)
+        at = source.randrange(len(grants) * 3 // 4, len(grants) - 1)
         grants[at]["token"], grants[at + 1]["token"] = grants[at + 1]["token"], grants[at]["token"]
     events.sort(key=lambda event: event[0])
     with path.open("w") as file:
