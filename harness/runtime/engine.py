@@ -8,6 +8,7 @@ disk full) is `RuntimeUnavailable` with the remedy; anything else is a `HarnessE
 from __future__ import annotations
 
 import json
+import os
 import select
 import socket
 import ssl
@@ -29,6 +30,11 @@ API_TIMEOUT_SECONDS = 60
 CONNECT_TIMEOUT_SECONDS = 10
 POOL_SIZE = 32
 """Connections that are kept for calls from several threads; more threads open more, at a cost, and nothing breaks."""
+NO_SSH = (
+    "a Docker engine over ssh:// can't be used: its streams can't be half closed, which the agents need. Forward its "
+    "socket instead: `ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST`, then set "
+    "DOCKER_HOST=unix:///tmp/docker.sock"
+)
 
 
 def connect() -> docker.DockerClient:
@@ -39,10 +45,15 @@ def connect() -> docker.DockerClient:
     try:
         client = docker.DockerClient.from_env(version="auto", timeout=CONNECT_TIMEOUT_SECONDS, max_pool_size=POOL_SIZE)
     except (DockerException, requests.exceptions.RequestException, OSError) as error:
+        reason = _innermost(error)
+        if os.environ.get("DOCKER_HOST", "").startswith("ssh://") or "SSHHTTPAdapter" in reason:
+            raise RuntimeUnavailable(NO_SSH) from error
         raise RuntimeUnavailable(
-            f"Docker can't be reached: {_innermost(error)}. Is it running, may this user use it, and is DOCKER_HOST "
-            "right? `fencepost doctor` tells more."
+            f"Docker can't be reached: {reason}. Is it running, may this user use it, and is DOCKER_HOST right? "
+            "`fencepost doctor` tells more."
         ) from error
+    if urlsplit(client.api.base_url).netloc == "ssh":
+        raise RuntimeUnavailable(NO_SSH)
     client.api.timeout = API_TIMEOUT_SECONDS
     if urlsplit(client.api.base_url).scheme == "http+docker":
         client.api.trust_env = False  # no proxy applies to a unix socket, and looking for one costs each call 0.3 ms
@@ -92,12 +103,6 @@ class Engine:
     def __init__(self, client: docker.DockerClient | None = None) -> None:
         self.client = client or connect()
         self.api = self.client.api
-        if urlsplit(self.api.base_url).scheme.endswith("ssh"):
-            raise RuntimeUnavailable(
-                "a Docker engine over ssh:// has no streams that can be half closed, which the agents need. Forward "
-                "its socket instead: ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST, then "
-                "DOCKER_HOST=unix:///tmp/docker.sock"
-            )
 
     def describe(self) -> dict[str, str]:
         """Versions and limits of the engine and its host."""
@@ -119,10 +124,10 @@ class Engine:
             "security": ", ".join(security) or "none",
         }
 
-    def containers(self, *labels: str, running_too: bool = True) -> list[dict[str, Any]]:
+    def containers(self, *labels: str) -> list[dict[str, Any]]:
         """All containers that carry these labels (`key` or `key=value`), as the engine lists them."""
         with telling("listing containers"):
-            found: list[dict[str, Any]] = self.api.containers(all=running_too, filters={"label": list(labels)})
+            found: list[dict[str, Any]] = self.api.containers(all=True, filters={"label": list(labels)})
         return found
 
     def networks(self, *labels: str) -> list[dict[str, Any]]:
@@ -341,7 +346,8 @@ def _after_upgrade(transport: Transport, doing: str) -> Transport:
                 raise HarnessError(f"Docker failed in {doing}: it closed the connection after {bytes(received)!r}")
             received += piece
         head, _, rest = bytes(received).partition(b"\r\n\r\n")
-        status = int(head.split(None, 2)[1])
+        words = head.split(None, 2)
+        status = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
         if status in (101, 200):  # 200 is what engines answer that don't see the request to upgrade
             return _Prefixed(rest, transport) if rest else transport
         reason = _error_body(transport, head, rest, deadline)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from docker.errors import NotFound
-from docker.types import EndpointConfig, LogConfig
+from docker.types import EndpointConfig, Healthcheck, LogConfig
 
 from harness.errors import HarnessError, UsageError
 from harness.runtime import labels, removal
@@ -259,6 +259,7 @@ class DockerNode:
                 name=container,
                 labels=self.site.labels | marks,
                 stop_signal="SIGKILL",
+                healthcheck=Healthcheck(test=["NONE"]),  # an image's own would run programs in the middle of a trial
                 host_config=api.create_host_config(
                     log_config=LogConfig(type=LogConfig.types.JSON, config=LOG_LIMITS), **host_config
                 ),

@@ -92,6 +92,12 @@ def find(engine: Engine, site_id: str | None = None) -> list[SiteLeft]:
     return [sites[key] for key in sorted(sites)]
 
 
+def containers_of(engine: Engine, site_id: str, nodes: set[str]) -> list[Thing]:
+    """The containers of these nodes of a site, their services' included."""
+    listed = map(_container, engine.containers(*labels.of_site(site_id)))
+    return [thing for thing in listed if thing.node in nodes]
+
+
 def _container(listed: dict[str, Any]) -> Thing:
     name = (listed["Names"] or [listed["Id"][:12]])[0].lstrip("/")
     return Thing("container", listed["Id"], name, listed["State"], (listed["Labels"] or {}).get(labels.NODE, ""))
