@@ -205,7 +205,7 @@ class _Part:
         n = len(rows)
         fs, locks = self.fs, self.locks
         names = list(map(attrgetter("f"), rows))
-        for name in set(names):
+        for name in dict.fromkeys(names):  # in their order, so that codes don't depend on hashes
             fs.setdefault(name, len(fs))
         f = np.fromiter(map(fs.__getitem__, names), np.int32, n)
         kind = np.frombuffer(bytes(map(_TYPE_CODES.__getitem__, map(attrgetter("type"), rows))), np.int8)
@@ -224,7 +224,7 @@ class _Part:
             lock_names = list(map(attrgetter("lock"), rows))
         else:
             lock_names = [row.lock for row in compress(rows, bearing.tobytes())]
-        for name in set(lock_names):
+        for name in dict.fromkeys(lock_names):
             locks.setdefault(DEFAULT_LOCK if name is None else name, len(locks))
         codes: dict[str | None, int] = dict(locks.items())
         if None in lock_names:

@@ -1,0 +1,320 @@
+"""Any bytes give a history, or an error that names the line; and the fast way reads as the exact one does."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bench import histories
+from harness.errors import HistoryError
+from harness.history import native, read
+from harness.history.events import History
+
+ACQUIRE = '{"time": 1, "process": 0, "type": "invoke", "f": "acquire"}'
+OK = '{"time": 2, "process": 0, "type": "ok", "f": "acquire", "token": 7}'
+META = '{"type": "meta", "format": 1, "ttl": 5}'
+
+
+def written(tmp_path: Path, data: bytes | str) -> Path:
+    path = tmp_path / "history.jsonl"
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return path
+
+
+def outcome(path: Path) -> dict[str, Any] | tuple[int, str]:
+    """A history as comparable values, or the line and reason of its error."""
+    try:
+        history = read(path)
+    except HistoryError as error:
+        return error.line, error.reason
+    assert isinstance(history, History)
+    return {
+        field.name: value.tolist() if isinstance(value := getattr(history, field.name), np.ndarray) else value
+        for field in fields(history)
+    }
+
+
+def same(left: Any, right: Any) -> bool:
+    return repr(left) == repr(right)  # NaN equals itself
+
+
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Runs a function under each way of reading: all lines exactly, fast, in tiny chunks, by two processes."""
+
+    def each(do: Any) -> list[Any]:
+        results = []
+        for way in ("exact", "fast", "chunks", "two"):
+            with monkeypatch.context() as patch:
+                if way == "exact":
+                    patch.setattr(native._Part, "_fast", lambda self, lines: None)
+                if way == "chunks":
+                    patch.setattr(native, "_CHUNK", 64)
+                if way == "two":
+                    patch.setattr(native, "_FORK_FROM", 0)
+                    patch.setattr(native, "_may_fork", lambda: True)
+                results.append(do())
+        return results
+
+    return each
+
+
+def line(f: str = "acquire", type: str = "invoke", process: str = "0", time: str = "1", more: str = "") -> bytes:
+    """One event as text, so that it can be odd."""
+    return f'{{"time": {time}, "process": {process}, "type": "{type}", "f": "{f}"{more and ", " + more}}}\n'.encode()
+
+
+def granted(more: str) -> bytes:
+    """An acquire that returned ok, with some more on its second line."""
+    return line() + line(type="ok", time="2", more=more)
+
+
+META_LINE = META.encode() + b"\n"
+BOM = b"\xef\xbb\xbf"
+FAULT = line("fault", "info", '"nemesis"', more='"phase": "start", "id": "a"')
+DEEP = '"x": ' + "[" * 9000 + "]" * 9000
+
+# Bytes that go wrong, or nearly so, each with the line that must be named (None: it can be read).
+ODD: dict[str, tuple[bytes, int | None]] = {
+    "empty file": (b"", None),
+    "only a newline": (b"\n", None),
+    "only a BOM": (BOM, None),
+    "BOM before the meta": (BOM + META_LINE + granted('"token": 7'), None),
+    "BOM in the middle": (META_LINE + BOM + line(), 2),
+    "CRLF": ((META_LINE + line() + b"\n" + line(type="ok")).replace(b"\n", b"\r\n"), None),
+    "no final newline": (META_LINE + line().rstrip(), None),
+    "blank lines around the meta": (b"\n \t\r\n" + META_LINE + b"\n" + line(), None),
+    "meta after an event": (line() + META_LINE, 2),
+    "two metas": (META_LINE + META_LINE, 2),
+    "meta with an escape in its type": (b'{"type": "m\\u0065ta", "format": 2}\n', 1),
+    "format 2": (b'{"type": "meta", "format": 2}\n', 1),
+    "format true": (b'{"type": "meta", "format": true}\n', 1),
+    "format null": (b'{"type": "meta", "format": null}\n', None),
+    "negative meta ttl": (b'{"type": "meta", "ttl": -1}\n', 1),
+    "unknown meta key": (b'{"type": "meta", "colour": "blue"}\n', None),
+    "require isn't a list": (b'{"type": "meta", "require": "lease"}\n', 1),
+    "not JSON": (META_LINE + line() + b"not json\n", 3),
+    "half a line": (META_LINE + line()[:30], 2),
+    "two objects on a line": (line().rstrip() + b" " + line(), 1),
+    "an object over two lines": (META_LINE + line()[:20] + b"\n" + line()[20:], 2),
+    "a list": (b"[1, 2]\n", 1),
+    "a number": (b"7\n", 1),
+    "null": (b"null\n", 1),
+    "events in an array": (b"[" + line().rstrip() + b"]\n", 1),
+    "NUL bytes": (META_LINE + b"\0\0\0\n", 2),
+    "NUL in a string": (line(more='"lock": "a\0b"'), 1),
+    "escaped NUL in a string": (line(more='"lock": "a\\u0000b"'), None),
+    "invalid UTF-8": (line(more='"lock": "?"').replace(b"?", b"\xff"), 1),
+    "invalid UTF-8 in an unknown key": (line(more='"x": "?"').replace(b"?", b"\xff"), 1),
+    "a lone surrogate": (line(more='"lock": "\\ud800"'), 1),
+    "UTF-16": (META.encode("utf-16"), 1),
+    "deep nesting": (line(more=DEEP), 1),
+    "deep nesting in an unknown f": (line(f="x", more=DEEP), 1),
+    "time is a float": (line(time="1.0"), 1),
+    "time with an exponent": (line(time="1e3"), 1),
+    "time is true": (line(time="true"), 1),
+    "time is a string": (line(time='"1"'), 1),
+    "time is null": (line(time="null"), 1),
+    "time is missing": (b'{"process": 0, "type": "invoke", "f": "acquire"}\n', 1),
+    "time is NaN": (line(time="NaN"), 1),
+    "time is negative": (line(time="-1"), None),
+    "time is huge": (line(time="9" * 30), 1),
+    "time is beyond its limit": (line(time=str(2**61 + 1)), 1),
+    "time is at its limit": (line(time=str(2**61)), None),
+    "token is a float": (granted('"token": 7.0'), 2),
+    "token is true": (granted('"token": true'), 2),
+    "token is null": (granted('"token": null'), None),
+    "token is the least of all": (granted(f'"token": {-(2**63)}'), 2),
+    "token is beyond all bounds": (granted('"token": ' + "1" * 5000), 2),
+    "ttl is negative": (granted('"ttl": -0.5'), 2),
+    "ttl is negative on an invoke": (line(more='"ttl": -1'), 1),
+    "ttl is infinite": (granted('"ttl": 1e999'), 2),
+    "ttl is huge": (granted('"ttl": 1e300'), None),
+    "ttl is true": (granted('"ttl": true'), 2),
+    "lease_from after its ok": (granted('"lease_from": 3'), 2),
+    "lease_from at its ok": (granted('"lease_from": 2'), None),
+    "held is a number": (line("release", more='"held": 0'), 1),
+    "process is a float": (line(process="0.0"), 1),
+    "process is another word": (line(process='"me"'), 1),
+    "process is nemesis": (line(process='"nemesis"'), 1),
+    "process is negative": (line(process="-5"), None),
+    "type is unknown": (line(type="begin"), 1),
+    "f is missing": (b'{"time": 1, "process": 0, "type": "invoke"}\n', 1),
+    "f is a number": (b'{"time": 1, "process": 0, "type": "invoke", "f": 3}\n', 1),
+    "lock is a number": (line(more='"lock": 3'), 1),
+    "lock is null": (line(more='"lock": null'), None),
+    "unknown f with keys of its own": (line("x", "ok", '"harness"', more='"token": "t", "ttl": -1'), None),
+    "unknown f with a bad time": (line("x", "ok", '"harness"', time='"1"'), 1),
+    "unknown key with a number beyond all bounds": (line(more='"x": 1e999'), None),
+    "duplicated keys: the last one counts": (line(more='"time": "x", "time": 1'), None),
+    "invoke while open": (META_LINE + line() + line(), 3),
+    "completion without an invoke": (META_LINE + line(type="ok"), 2),
+    "completion of another lock": (granted('"lock": "b"'), 2),
+    "completion after a crash": (line() + line("crash", "info") + line(type="ok"), 3),
+    "crash isn't info": (line("crash", "ok"), 1),
+    "lost isn't info": (line("lost", "ok"), 1),
+    "write without a resource": (line("write"), 1),
+    "write to another resource": (line("write", more='"resource": "disk"'), 1),
+    "a fault": (FAULT, None),
+    "fault without an id": (FAULT.replace(b'"id": "a"', b'"id": null'), 1),
+    "fault without a phase": (FAULT.replace(b'"start"', b"null"), 1),
+    "fault of a contender": (FAULT.replace(b'"nemesis"', b"0"), 1),
+    "fault of type ok": (FAULT.replace(b'"info"', b'"ok"'), 1),
+    "fault with an unknown receipt": (FAULT.replace(b'"id"', b'"receipt": "maybe", "id"'), 1),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_bytes(name: str, tmp_path: Path, ways: Any) -> None:
+    """The right line is named, or the history is read; all ways of reading say the same."""
+    data, wrong = ODD[name]
+    path = written(tmp_path, data)
+    results = ways(lambda: outcome(path))
+    assert all(same(result, results[0]) for result in results), results
+    if wrong is None:
+        assert isinstance(results[0], dict), results[0]
+    else:
+        assert isinstance(results[0], tuple)
+        assert results[0][0] == wrong
+        assert results[0][1]
+
+
+def test_a_fault_comes_once(tmp_path: Path) -> None:
+    """A fault id is started once, stopped once, and not before it is started."""
+    start = '{"time": 1, "process": "nemesis", "type": "info", "f": "fault", "phase": "start", "id": "a"}\n'
+    stop = start.replace("start", "stop")
+    for data, line, word in (
+        (start + start, 2, "twice"),
+        (start + stop + stop, 3, "twice"),
+        (stop + start, 1, "without"),
+    ):
+        with pytest.raises(HistoryError, match=word) as caught:
+            read(written(tmp_path, data))
+        assert caught.value.line == line
+    assert len(read(written(tmp_path, start + stop)).faults) == 1
+
+
+def test_equal_seq_of_the_fenced_resource(tmp_path: Path) -> None:
+    """Two equal `seq` in the fenced resource of one lock are an error; in two locks they never meet."""
+
+    def write(process: int, lock: str, seq: int) -> str:
+        keys = f'"process": {process}, "f": "write", "resource": "fenced", "lock": "{lock}"'
+        return f'{{"time": {seq}, "type": "invoke", {keys}}}\n{{"time": {seq}, "type": "ok", "seq": {seq}, {keys}}}\n'
+
+    with pytest.raises(HistoryError, match="seq 1") as caught:
+        read(written(tmp_path, write(0, "a", 1) + write(1, "a", 1)))
+    assert caught.value.line == 4
+    assert len(read(written(tmp_path, write(0, "a", 1) + write(1, "b", 1) + write(1, "a", 2)))) == 6
+
+
+def test_the_earliest_wrong_event_is_named(tmp_path: Path) -> None:
+    """Of several wrong lines the first is named; a line that can't be read outranks a wrong pairing."""
+    bad = "x\n" * 3
+    with pytest.raises(HistoryError) as caught:
+        read(written(tmp_path, f"{OK}\n{bad}"))
+    assert caught.value.line == 2
+
+
+def test_the_error_in_the_second_half_has_its_line(tmp_path: Path, ways: Any) -> None:
+    """Line numbers count from the beginning of the file, blank lines included, whichever process reads them."""
+    lines = [META, *[f'{{"time": {i}, "process": 1, "type": "info", "f": "note"}}' for i in range(500)]]
+    lines[100] = ""
+    lines.append(ACQUIRE.replace("1", "null"))
+    path = written(tmp_path, "\n".join(lines))
+    assert {result[0] for result in ways(lambda: outcome(path))} == {len(lines)}
+
+
+def test_ties_come_by_line_and_lines_need_no_order(tmp_path: Path) -> None:
+    """Rows are sorted by time, ties by line."""
+    rows = [3, 1, 2, 1]
+    text = "".join(f'{{"time": {t}, "process": 1, "type": "info", "f": "note"}}\n' for t in rows)
+    history = read(written(tmp_path, text))
+    assert history.time.tolist() == [1, 1, 2, 3]
+    assert history.line.tolist() == [2, 4, 3, 1]
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    """What can't be opened is an error with its path and no line."""
+    for path in (tmp_path / "none.jsonl", tmp_path):
+        with pytest.raises(HistoryError) as caught:
+            read(path)
+        assert caught.value.line == 0
+        assert str(path) in str(caught.value)
+
+
+def test_two_processes_read_what_one_reads(tmp_path: Path, ways: Any) -> None:
+    """A long history is the same however it is read, faults, unknown f and locks that only the second half has too."""
+    path = tmp_path / "history.jsonl"
+    histories.write(path, 3000, seed=5)
+    with path.open("a") as file:
+        file.write('{"time": 1, "process": "nemesis", "type": "info", "f": "fault", "phase": "start", "id": "a"}\n')
+        file.write('{"time": 1, "process": "harness", "type": "info", "f": "end"}\n')
+        file.write('{"time": 2, "process": 77, "type": "invoke", "f": "renew", "lock": "other"}\n')
+    results = ways(lambda: outcome(path))
+    assert isinstance(results[0], dict)
+    assert len(results[0]["time"]) == 3003
+    assert all(same(result, results[0]) for result in results)
+
+
+def test_no_fork_beside_other_threads() -> None:
+    """A fork copies one thread alone, so with others running there is none."""
+    done = threading.Event()
+    other = threading.Thread(target=done.wait)
+    other.start()
+    try:
+        assert not native._may_fork()
+    finally:
+        done.set()
+        other.join()
+
+
+_VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(-2, 4), st.sampled_from([2**61, 2**62, 2**63, -(2**63), 10**30]),
+    st.floats(), st.sampled_from(["", "a", "invoke", "ok", "meta", "expired", "fenced", "start", "landed", "nemesis"]),
+    st.lists(st.integers(0, 2), max_size=2),
+)  # fmt: skip
+_KEYS = st.sampled_from(
+    ["time", "process", "type", "f", "lock", "resource", "token", "ttl", "lease_from", "held", "reason", "read",
+     "version", "seq", "phase", "id", "kind", "targets", "processes", "receipt", "x"]
+)  # fmt: skip
+
+
+@st.composite
+def _lines(draw: st.DrawFn) -> bytes:
+    event = {
+        "time": draw(st.integers(0, 5)),
+        "process": draw(st.sampled_from([0, 1, "nemesis", "harness"])),
+        "type": draw(st.sampled_from(["invoke", "ok", "fail", "info"])),
+        "f": draw(st.sampled_from(["acquire", "renew", "release", "write", "lost", "crash", "fault", "x"])),
+        "resource": draw(st.sampled_from(["fenced", "unfenced"])),
+        "phase": "start",
+        "id": "a",
+    }
+    for _ in range(draw(st.integers(0, 2))):
+        key = draw(_KEYS)
+        if draw(st.booleans()):
+            event[key] = draw(_VALUES)
+        else:
+            event.pop(key, None)
+    text = bytearray(json.dumps(event, ensure_ascii=draw(st.booleans())).encode("utf-8", "surrogatepass"))
+    if draw(st.integers(0, 9)) == 0 and text:
+        text[draw(st.integers(0, len(text) - 1))] = draw(st.integers(0, 255))
+    return bytes(text)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lines=st.lists(_lines(), max_size=5), end=st.sampled_from([b"", b"\n", b"\r\n", b"\n\n"]))
+def test_all_ways_of_reading_agree(lines: list[bytes], end: bytes, tmp_path: Path, ways: Any) -> None:
+    """Whatever the bytes: the fast way and the exact one give the same history, or the same error of the same line."""
+    path = written(tmp_path, (end or b"\n").join(lines) + end)
+    results = ways(lambda: outcome(path))
+    assert all(same(result, results[0]) for result in results), results
