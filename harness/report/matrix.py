@@ -338,7 +338,7 @@ def _pivots(
     for name, title, tone, spell in (
         ("handover", "Median hand-over", "", words.seconds),
         ("handover_most", "Longest hand-over", "", words.seconds),
-        ("availability", "Availability", "", words.share),
+        ("availability", "Availability", "plain", words.share),
         ("unsafe", "Unsafe time", "hurt", words.seconds),
     ):
         pivot = table.pivot_table(

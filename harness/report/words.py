@@ -14,7 +14,7 @@ SHORT = {
     "lease": "lease",
     "fencing": "token",
     "fenced": "fenced",
-    "damage": "damage",
+    "damage": "harm",
     "linearizable": "linear",
     "progress": "progr",
     "faults": "faults",
