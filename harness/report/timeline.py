@@ -22,6 +22,7 @@ from harness.report.story import FaultSpan, Found, Overlap, Story
 from harness.report.svg import join, tag
 
 OVERLAPS = 400
+"""At most so many overlaps are drawn, the longest."""
 LANES = 8
 """Faults at one time that get a lane each; more share the last."""
 NAMED = 12
@@ -59,6 +60,8 @@ class _Painter:
         self.story, self.selection = story, selection
         self.canvas = Canvas(story.start, story.end)
         self.rows = RowPainter(story, selection, self.canvas)
+        longest = sorted(story.overlaps, key=lambda overlap: overlap.start - overlap.end)[:OVERLAPS]
+        self.overlaps = sorted(longest, key=lambda overlap: (overlap.start, overlap.lock))
         self.row_y: dict[tuple[int, str], float] = {}
         self.fault_y: dict[str, float] = {}
 
@@ -90,18 +93,22 @@ class _Painter:
 
     def _note(self) -> str | None:
         selection, story = self.selection, self.story
-        if selection.whole:
-            return None
-        text = f"This history has {words.count(len(story.operations), 'operation')}, too many to draw one by one. "
-        if selection.windows:
-            covered = sum(b - a for a, b in selection.windows)
-            text += (
-                f"Drawn in full is what lies around {words.count(selection.findings, 'finding')}: "
-                f"{words.count(len(selection.operations), 'operation')} in {words.seconds(covered)}. Elsewhere each"
+        said: list[str] = []
+        if not selection.whole:
+            said.append(
+                f"This history has {words.count(len(story.operations), 'operation')}, too many to draw one by one."
             )
-        else:
-            text += "There is no finding to draw in full. Each"
-        return text + f" box stands for {words.seconds(story.seconds / BINS)}: the darker, the longer it was held."
+            if selection.windows:
+                covered = sum(b - a for a, b in selection.windows)
+                said.append(
+                    f"Drawn in full is what lies around {words.count(selection.findings, 'finding')}: "
+                    f"{words.count(len(selection.operations), 'operation')} in {words.seconds(covered)}."
+                )
+            box = words.seconds(story.seconds / BINS)
+            said.append(f"Elsewhere each box stands for {box}: the darker, the longer it was held.")
+        if len(story.overlaps) > len(self.overlaps):
+            said.append(f"Of {len(story.overlaps):,} overlaps the {len(self.overlaps)} longest are drawn.")
+        return " ".join(said) or None
 
     # -- lanes above the rows
 
@@ -157,7 +164,7 @@ class _Painter:
 
     def _unsafe(self, y: float) -> float:
         """The lane of overlaps; those that follow one another closely share one label, their sum."""
-        canvas, overlaps = self.canvas, self.story.overlaps[:OVERLAPS]
+        canvas, overlaps = self.canvas, self.overlaps
         if not overlaps:
             return y
         canvas.has.add("overlap")
@@ -257,7 +264,7 @@ class _Painter:
                     self._struck(fault, y + 1, height - 5)
             self.rows.paint(row, y)
             y += height
-        for overlap in self.story.overlaps[:OVERLAPS]:
+        for overlap in self.overlaps:
             for process in overlap.processes:
                 at = self.row_y[process, overlap.lock]
                 canvas.middle.append(canvas.rect(overlap.start, overlap.end, at + 4, BAR + 2, "unsafe-row"))
@@ -291,7 +298,7 @@ class _Painter:
         for fault in self.story.faults:
             if fault.receipt != "skipped":
                 canvas.back.append(canvas.rect(fault.start, self._stop(fault), top, bottom - top, "band"))
-        for overlap in self.story.overlaps[:OVERLAPS]:
+        for overlap in self.overlaps:
             rows = [self.row_y[process, overlap.lock] for process in overlap.processes]
             height = max(rows) - min(rows) + BAR + 2
             canvas.back.append(canvas.rect(overlap.start, overlap.end, min(rows) + 4, height, "veil"))
@@ -336,7 +343,7 @@ class _Painter:
                 canvas.rect(float(edges[a]), float(edges[b]), 4 + index * step, max(1.0, step - 0.8), "belief")
                 for a, b in zip(change[::2], change[1::2], strict=True)
             ]
-        out += [canvas.rect(each.start, each.end, 0, OVERVIEW, "unsafe") for each in story.overlaps[:OVERLAPS]]
+        out += [canvas.rect(each.start, each.end, 0, OVERVIEW, "unsafe") for each in self.overlaps]
         return join(out)
 
 
