@@ -908,8 +908,10 @@ VDSO_FUNCTIONS = ("__vdso_clock_gettime", "__vdso_gettimeofday", "__vdso_time")
 MAGIC = b"FENCEPST"
 """Marks a routine of ours; eight bytes that stand for the fault follow."""
 COARSE_TICK_NS = 20 * 1000 * 1000
-READ_TRIES, READ_NARROW_NS, READ_WIDEST_SECONDS = 8, 2 * 10**6, 0.5
 """A coarse clock lags by up to one kernel tick (10 ms at 100 Hz); twice that."""
+READ_TRIES, READ_NARROW_NS, READ_WIDEST_SECONDS = 8, 2 * 10**6, 0.5
+READ_PATIENCE_SECONDS = 0.25
+"""How long a process is kept stopped at most for the sake of narrower readings: that is a fault of its own, too."""
 
 PTRACE_POKEDATA, PTRACE_CONT, PTRACE_DETACH = 5, 7, 17
 PTRACE_GETREGSET, PTRACE_SETREGSET, PTRACE_SEIZE, PTRACE_INTERRUPT = 0x4204, 0x4205, 0x4206, 0x4207
@@ -1297,8 +1299,11 @@ class Stopped(object):
                     eflags=before["eflags"] & ~0x500,
                 ),
             )
-            ptrace(PTRACE_CONT, tid, None, None)
-            stopped_by = self._wait(tid)
+            for _ in range(4):
+                ptrace(PTRACE_CONT, tid, None, None)
+                stopped_by = self._wait(tid)
+                if stopped_by != 0:
+                    break  # else only the stop of a frozen process, which a tracer is told once more
             if stopped_by is None:
                 del self.threads[tid]
                 raise Refused("process %d ended while its clock was read" % self.pid)
@@ -1326,6 +1331,7 @@ def read_clocks(stopped: Stopped, image: Image, landing: int) -> Dict[str, Dict[
     saved = read_memory(image.pid, scratch, length)
     stack, buffer = scratch + 1024 + 8, scratch + 1536
     found = {}  # type: Dict[str, Dict[str, int]]
+    patience = time.monotonic() + READ_PATIENCE_SECONDS
     try:
         stopped.write(stack, struct.pack("<Q", landing))
         for name in READ_BACK:
@@ -1337,7 +1343,7 @@ def read_clocks(stopped: Stopped, image: Image, landing: int) -> Dict[str, Dict[
                 seconds, nanos = struct.unpack("<qq", read_memory(image.pid, buffer, 16))
                 return int(seconds * 10**9 + nanos)
 
-            _keep(found, name, CLOCKS[name], value)
+            _keep(found, name, CLOCKS[name], value, patience)
         if "__vdso_gettimeofday" in image.functions:
 
             def of_day() -> int:
@@ -1345,20 +1351,21 @@ def read_clocks(stopped: Stopped, image: Image, landing: int) -> Dict[str, Dict[
                 seconds, micros = struct.unpack("<qq", read_memory(image.pid, buffer, 16))
                 return int(seconds * 10**9 + micros * 1000)
 
-            _keep(found, "gettimeofday", 0, of_day)
+            _keep(found, "gettimeofday", 0, of_day, patience)
         if "__vdso_time" in image.functions:
-            _keep(
-                found,
-                "time",
-                5,
-                lambda: stopped.call(image.functions["__vdso_time"][0], 0, 0, landing, stack) * 10**9,
-            )
+
+            def seconds_only() -> int:
+                return stopped.call(image.functions["__vdso_time"][0], 0, 0, landing, stack) * 10**9
+
+            _keep(found, "time", CLOCKS["realtime_coarse"], seconds_only, patience)
     finally:
         stopped.write(scratch, saved)
     return found
 
 
-def _keep(found: Dict[str, Dict[str, int]], name: str, clock: int, value: Callable[[], Optional[int]]) -> None:
+def _keep(
+    found: Dict[str, Dict[str, int]], name: str, clock: int, value: Callable[[], Optional[int]], patience: float
+) -> None:
     """Read one source between two looks at the agent's own clock, and keep the narrowest of a few such readings.
 
     On a busy machine the process can wait for a CPU in the middle of one (0.2 s was seen); such a reading says little.
@@ -1372,7 +1379,7 @@ def _keep(found: Dict[str, Dict[str, int]], name: str, clock: int, value: Callab
         best = found.get(name)
         if best is None or high - low < best["high"] - best["low"]:
             found[name] = {"value": read, "low": low, "high": high}
-        if high - low <= READ_NARROW_NS:
+        if high - low <= READ_NARROW_NS or time.monotonic() > patience:
             return
 
 
@@ -1467,11 +1474,18 @@ class Patch(object):
                     )
                 base, landing = image.base, image.base + self.place + X86.LANDING
                 if not any(stopped.uses(base + at + 1, base + at + len(old)) for at, old, _ in self.entries):
-                    stopped.write(base + self.place, self.routine)
-                    before = read_clocks(stopped, image, landing)
-                    for at, _, new in self.entries:
-                        stopped.write(base + at, new)
-                    after = read_clocks(stopped, image, landing)
+                    try:
+                        stopped.write(base + self.place, self.routine)
+                        before = read_clocks(stopped, image, landing)
+                        for at, _, new in self.entries:
+                            stopped.write(base + at, new)
+                        after = read_clocks(stopped, image, landing)
+                    except Refused:
+                        # All threads still stand where they stood, so that it can be taken out as it was put in.
+                        for at, old, _ in self.entries:
+                            stopped.write(base + at, old)
+                        stopped.write(base + self.place, free)
+                        raise
                     return {
                         "pid": pid,
                         "threads": len(stopped.threads),
@@ -1504,10 +1518,16 @@ class Patch(object):
             # Not complete: an agent died while it was at it, and there is nothing that could be read back.
             complete = image.bytes[self.place : self.place + len(self.routine)] == self.routine
             complete = complete and now == [new for _, _, new in self.entries]
-            before = read_clocks(stopped, image, landing) if complete else {}
+            unread = None if complete else "the patch was not complete"
+            try:
+                before = read_clocks(stopped, image, landing) if complete else {}
+            except Refused as error:
+                unread = str(error)  # told, but no reason to leave the clock as it is
             for at, old, _ in self.entries:
                 stopped.write(base + at, old)
-            if complete:
+            if unread is not None:
+                result["unread"] = unread
+            else:
                 after = read_clocks(stopped, image, landing)
                 result["moved"] = moved_by(before, after)
                 result["wrong"] = agrees(before, after, -self.offset_ns, self.mask)
