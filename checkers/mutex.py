@@ -27,7 +27,7 @@ from checkers.intervals import Model
 from harness.history.events import ACQUIRE, FAIL, INFO, INVOKE, OK, RELEASE
 
 #: Configurations that the search looks at before it says "unknown".
-BUDGET = 200_000
+BUDGET = 50_000
 
 _FREE, _HELD = 0, 1
 
