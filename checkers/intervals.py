@@ -209,6 +209,8 @@ class _Own:
     """OK, FAIL or INFO; INFO too for one that completed only after the next acquire invoke."""
 
     def where(self, chosen: Bools) -> _Own:
+        if chosen.all():  # as it is for most kinds of history, and dear to copy
+            return self
         return _Own(self.grant[chosen], self.row[chosen], self.f[chosen], self.done[chosen], self.outcome[chosen])
 
     def starts(self) -> Ints:
@@ -347,38 +349,40 @@ def _own_events(history: History, ok_row: Ints) -> tuple[_Own, Ints, Ints]:
     f_here, invoked = f[rows], kind[rows] == INVOKE
     is_acquire = f_here == ACQUIRE
     is_grant, is_attempt = is_acquire & ~invoked, is_acquire & invoked
-    place = np.arange(len(rows))
-    start = np.empty(len(rows), dtype=bool)
-    start[:1] = True
-    start[1:] = key[1:] != key[:-1]
-    group_start = np.maximum.accumulate(np.where(start, place, 0))
-    last_grant = np.maximum.accumulate(np.where(is_grant, place, -1))
-    last_attempt = np.maximum.accumulate(np.where(is_attempt, place, -1))
+    # Counting both from the left finds the nearest ones: far cheaper than carrying places along.
+    grants_before, attempts_before = np.cumsum(is_grant), np.cumsum(is_attempt)
+    grant_at, attempt_at = np.flatnonzero(is_grant), np.flatnonzero(is_attempt)
     grant_of_row = np.full(n, -1, dtype=np.int64)
     grant_of_row[ok_row] = np.arange(count)
+    grant_here = grant_of_row[rows[grant_at]]
 
     # The next acquire invoke of the group: the nearest one to the right, if it is of the same group.
-    following = np.minimum.accumulate(np.where(is_attempt, place, len(rows))[::-1])[::-1]
-    at = np.flatnonzero(is_grant)
-    after = following[at]
-    inside = after < len(rows)
-    inside[inside] = key[after[inside]] == key[at[inside]]
+    after = attempts_before[grant_at]
+    inside = np.flatnonzero(after < len(attempt_at))
+    following = attempt_at[after[inside]]
+    mine = key[following] == key[grant_at[inside]]
     next_acquire_row = np.full(count, n, dtype=np.int64)
-    next_acquire_row[grant_of_row[rows[at[inside]]]] = rows[after[inside]]
+    next_acquire_row[grant_here[inside[mine]]] = rows[following[mine]]
 
-    epochs = crash_epochs(history)
-    owned = ~is_acquire & (last_grant >= group_start) & (last_grant > last_attempt)
+    # An event is owned by the nearest grant to the left, if it is of the same group and no attempt lies between.
+    chosen = np.flatnonzero(~is_acquire)
+    nearest = grants_before[chosen] - 1
+    chosen, nearest = chosen[nearest >= 0], nearest[nearest >= 0]
+    holder_at = grant_at[nearest]
+    owned = (key[holder_at] == key[chosen]) & (attempts_before[holder_at] == attempts_before[chosen])
     crash_row = np.full(count, n, dtype=np.int64)
+    epochs = crash_epochs(history)
     if epochs is not None:
         crashes, epoch = epochs
-        owned &= epoch[rows] == epoch[rows[last_grant]]
-        mine = epoch[ok_row]
-        known = mine < len(crashes)
-        crash = crashes[mine[known]] - history.process[ok_row[known]].astype(np.int64) * n
+        owned &= epoch[rows[chosen]] == epoch[rows[holder_at]]
+        own_epoch = epoch[ok_row]
+        known = own_epoch < len(crashes)
+        crash = crashes[own_epoch[known]] - history.process[ok_row[known]].astype(np.int64) * n
         crash_row[known] = np.where(crash < n, crash, n)  # from n on it is another process's
-    chosen = np.flatnonzero(owned)
+    if not owned.all():
+        chosen, nearest = chosen[owned], nearest[owned]
     row = rows[chosen]
-    grant = grant_of_row[rows[last_grant[chosen]]]
+    grant = grant_here[nearest]
     done = history.mate[row].astype(np.int64)
     outcome = np.where(done >= 0, kind[done] if n else 0, INFO)
     outcome[done > next_acquire_row[grant]] = INFO
