@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from harness.report.svg import tag
 
-NARROW = 780
+NARROW = 640
 """Width in px at which labels that stand beside their bars must not meet; they don't move when the page is wider."""
 USUAL = 1000
 """Width in px for which it is decided which labels fit into their bars, where no script can decide it."""

@@ -23,8 +23,8 @@ class RowPainter:
 
     def __init__(self, story: Story, selection: Selection, canvas: Canvas) -> None:
         self.story, self.selection, self.canvas = story, selection, canvas
-        self.writes = bool((story.operations["f"] == "write").any())
-        self.height = 62.0 if self.writes else 38.0
+        writes = story.operations[story.operations["f"] == "write"]
+        self.writers = set(zip(writes["process"], writes["lock"], strict=True))
         self.wrong = {
             found.events[-1].line: found.finding.kind for found in story.found if found.verdict in ("fenced", "damage")
         }
@@ -37,6 +37,14 @@ class RowPainter:
         raw = files.read_lines(self.story.path, [*unsure["end_line"].tolist(), *marks["line"].tolist()])
         said = {line: event.get("error") or event.get("reason") for line, event in raw.items()}
         return {line: str(text) for line, text in said.items() if text is not None}
+
+    def writes(self, row: Row) -> bool:
+        """Whether a row has tracks for writes."""
+        return (row.process, row.lock) in self.writers
+
+    def height(self, row: Row) -> float:
+        """Of a row with the gap below it, px."""
+        return 62.0 if self.writes(row) else 38.0
 
     def paint(self, row: Row, y: float) -> None:
         """All of a row but the faults that hit it."""

@@ -243,7 +243,7 @@ class _Painter:
         return y + 8 if shown else y
 
     def _contenders(self, y: float) -> float:
-        canvas, height = self.canvas, self.rows.height
+        canvas = self.canvas
         several = len({row.lock for row in self.story.rows}) > 1
         lock: str | None = None
         for row in self.story.rows:
@@ -251,11 +251,12 @@ class _Painter:
                 lock = row.lock
                 canvas.labels.append(Label(y + 11, f"lock {lock!r}", kind="lock"))
                 y += 22
+            height = self.rows.height(row)
             self.row_y[row.process, row.lock] = y
             kind = None if row.guarded is None else "guarded" if row.guarded else "naive"
             small = " · ".join(part for part in (row.node, kind) if part)
             canvas.labels.append(Label(y + (14 if small else 19), words.who(row.process), small or None))
-            if self.rows.writes:
+            if self.rows.writes(row):
                 canvas.labels.append(Label(track(y, "unfenced") + 3.5, "unfenced", kind="track"))
                 canvas.labels.append(Label(track(y, "fenced") + 3.5, "fenced", kind="track"))
             canvas.back.append(tag("rect", x="0", width="100%", y=y + 1, height=height - 5, class_="lane-back"))
@@ -324,7 +325,7 @@ class _Painter:
         y = self.row_y.get((process, lock or ""))
         if y is None:  # a crash is of no lock
             y = next((each for (who, _), each in self.row_y.items() if who == process), top)
-        if keys.get("f") == "write" and self.rows.writes:
+        if keys.get("f") == "write":
             return track(y, keys.get("resource"))
         return y + 5 + BAR / 2
 

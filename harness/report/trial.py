@@ -82,9 +82,7 @@ def _story(
             return None, f"The history can't be read: line {error.line}: {error.reason}"
         raise
     checked = None if bare else files.read_verdict(folder / files.VERDICT)
-    if checked is not None and (folder / files.VERDICT).stat().st_mtime < path.stat().st_mtime:
-        checked = None
-    if checked is None:
+    if checked is None or checked.error or (folder / files.VERDICT).stat().st_mtime < path.stat().st_mtime:
         checked = _judge(history)
     return tell(history, path, trial, journal, checked), None
 
@@ -115,6 +113,9 @@ def _context(
         "problem": problem,
         "story": story,
         "facts": _facts(trial, story),
+        "matrix": _link(folder.parent / files.INDEX, target)
+        if not bare and (folder.parent / files.MATRIX).is_file()
+        else None,
         "logs": [] if bare else _logs(folder, target),
         "files": [] if bare else _files(folder, target),
         "config": json.dumps(trial.config, indent=2, ensure_ascii=False, sort_keys=True)

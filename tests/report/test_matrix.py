@@ -74,6 +74,13 @@ def test_each_cell_is_linked_to_its_report(folder: Path, page: Page) -> None:
     assert all((folder / str(link)).is_file() for link in links)
 
 
+def test_each_report_leads_back_to_the_matrix(folder: Path) -> None:
+    """A trial that lies in a matrix says so, once the matrix is there."""
+    report = write_trial(folder / "etcd-none-naive")
+    links = [str(a["href"]) for tag, a in page_of(report).tags if tag == "a" and "index.html" in str(a.get("href"))]
+    assert [(report.parent / link).resolve() for link in links] == [(folder / "index.html").resolve()]
+
+
 def test_what_was_found_is_told_in_words(page: Page) -> None:
     """Which system broke what under which fault, whether that was expected, and whose fault it was."""
     assert "redis under clock-leader (as expected," in page.text

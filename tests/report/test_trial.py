@@ -146,6 +146,13 @@ def test_verdicts_older_than_the_history_are_judged_again(naive: Path, tmp_path:
     assert "this very sentence was stored" not in page_of(write_trial(folder)).text
 
 
+def test_a_verdict_file_that_tells_only_an_error_is_judged_again(naive: Path, tmp_path: Path) -> None:
+    """What couldn't be read then can be read now."""
+    folder = shutil.copytree(naive, tmp_path / "trial")
+    (folder / "verdict.json").write_text(json.dumps({"path": "x", "error": {"line": 1, "reason": "half a line"}}))
+    assert "The service kept every lease" in page_of(write_trial(folder)).text
+
+
 EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>&lt;b&gt;{{7*7}}</title></svg>"
 
 
