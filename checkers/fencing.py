@@ -16,6 +16,9 @@ from checkers.findings import LISTED, Finding, Verdict
 from checkers.intervals import Model
 from harness.history.events import Ints
 
+#: Of so few fallen tokens each is looked at by itself, which costs one pass over the grants.
+_FEW = 16
+
 
 def check(model: Model) -> Verdict:
     """False with any finding; unknown when no grant, or fewer than half of them, has a token; else true."""
@@ -112,8 +115,11 @@ def _greatest_before(model: Model, group: Ints) -> Ints:
     before it, -1 where there is none or none can be greater; ties go to the earliest ok."""
     token, ok, u = model.token[group], model.ok[group], model.u
     n = len(group)
-    if bool((token[1:] >= token[:-1]).all()) and not _any_before_later(model, group):
-        return np.full(n, -1, dtype=np.int64)  # tokens rise with ok: whoever has a greater one was granted later
+    if not _any_before_later(model, group):
+        # Whoever was granted before has an earlier ok: only tokens below an earlier one can have fallen.
+        fell = np.flatnonzero(token[1:] < np.maximum.accumulate(token)[:-1]) + 1
+        if len(fell) <= _FEW:
+            return _greatest_before_each(model, group, fell)
     # A rank that orders by token, ties by the earlier ok: one maximum then names the a of the finding.
     rank = np.empty(n, dtype=np.int64)
     rank[np.lexsort((-np.arange(n), token))] = np.arange(n)
@@ -140,6 +146,21 @@ def _greatest_before(model: Model, group: Ints) -> Ints:
     best = np.maximum(best, held)
     # A grant may come out as its own "before" (E(b) > b.ok): never greater than itself, so it does no harm.
     return np.where(best >= 0, place_of_rank[best], -1)
+
+
+def _greatest_before_each(model: Model, group: Ints, asked: Ints) -> Ints:
+    """`_greatest_before` for some grants only, each by looking at all before it; -1 for the others."""
+    token, ok, u = model.token[group], model.ok[group], model.u
+    process, E = model.process[group], model.E[group]
+    best = np.full(len(group), -1, dtype=np.int64)
+    for b in asked.tolist():
+        a = np.flatnonzero(token[:b] > token[b])
+        real_time = ok[a] + u < model.invoke[group[b]]
+        hold_order = (ok[a] + u < E[b]) & (ok[b] + u >= E[a])
+        a = a[(process[a] == process[b]) | real_time | hold_order]
+        if len(a):
+            best[b] = a[np.argmax(token[a])]  # the first of those with the greatest
+    return best
 
 
 def _any_before_later(model: Model, group: Ints) -> bool:

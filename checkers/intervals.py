@@ -416,5 +416,7 @@ def _promise(history: History, renews: _Own, invoke: Ints, ok_row: Ints, ttl: Fl
     if not meta.expires:
         return np.full(count, INF, dtype=np.int64), promise_row
     known = ~np.isnan(least)
-    length = np.rint(np.minimum(np.where(known, least, 0.0) * (1.0 - meta.rate_tolerance) * SECOND, 2.0**61))
+    # At most 2**62 ns: from the earliest time that is that is as late as the latest (`events.TIME_LIMIT`).
+    shortened = np.minimum(np.where(known, least, 0.0), 1e18) * (1.0 - meta.rate_tolerance)
+    length = np.rint(np.minimum(shortened * SECOND, 2.0**62))
     return np.where(known, since + length.astype(np.int64), NONE), promise_row

@@ -51,3 +51,22 @@ def random_grants(seed: int, *, tokens: str, most: int = 6) -> History:
             now += rng.randint(0, 3)
     events.sort(key=lambda event: event[0])
     return make(*events, **meta)
+
+
+def random_triples(seed: int) -> History:
+    """Three grants that may each have to come before the next, and up to two more.
+
+    Such cycles are so rare among random histories (one in some thousands) that they have to be aimed at: the first
+    has a wide window and the greater token, the second is held long, the third has the lower token.
+    """
+    rng = random.Random(seed)
+    events: list[tuple[Any, ...]] = []
+    y = rng.randint(1, 5)
+    events += grant(rng.randint(0, 6), rng.randint(6, 12), 0, 2)
+    events += [*grant(0, y, 1, None), (until := y + rng.randint(1, 9), 1, "invoke release"), (until, 1, "ok release")]
+    events += grant(z := rng.randint(2, 10), z + rng.randint(0, 8), 2, 1)
+    for process in range(3, rng.randint(3, 5)):
+        invoke = rng.randint(0, 9)
+        events += grant(invoke, invoke + rng.randint(0, 9), process, rng.choice([None, 0, 3 * process]))
+    events.sort(key=lambda event: event[0])
+    return make(*events)
