@@ -49,13 +49,13 @@ def explain(history: History, finding: Finding, width: int | None = None) -> str
     lock = history.locks.index(finding.lock) if finding.lock is not None else None
     shown = _shown(history, marked, lock)
     columns = _columns(history, marked, shown)
-    shown = [row for row in shown if int(history.process[row]) in columns or history.f[row] == FAULT]
+    shown = [row for row in shown if int(history.process[row]) in columns or history.process[row] < 0]
     start = int(history.time[marked[0]])
     model = build(history)
     head = f"{'time':>12} {'line':>8}  "
     each = max(14, min(34, (width - len(head)) // len(columns) - 1))
     lines = [_wrap(finding.text, width), ""]
-    names = [("faults" if code == _NEMESIS else f"contender {history.processes[code]}") for code in columns]
+    names = [("faults, harness" if code == _NEMESIS else f"contender {history.processes[code]}") for code in columns]
     lines.append((head + " ".join(name.ljust(each) for name in names)).rstrip())
     own = set(marked.tolist())
     for row in _cut(shown, own):
@@ -98,7 +98,7 @@ def _columns(history: History, marked: Ints, shown: list[int]) -> list[int]:
     mine = list(dict.fromkeys(int(history.process[row]) for row in marked if history.process[row] >= 0))
     others = [int(history.process[row]) for row in shown if history.process[row] >= 0]
     columns = list(dict.fromkeys(mine + others))[:_MOST_COLUMNS]
-    if any(history.f[row] == FAULT for row in shown):
+    if any(history.process[row] < 0 for row in shown):
         columns.append(_NEMESIS)
     return columns
 
@@ -121,7 +121,7 @@ def _cut(rows: list[int], marked: set[int]) -> list[int | None]:
 
 
 def _cell(history: History, model: Model, row: int, code: int, lock: int | None) -> str:
-    if int(history.process[row]) == code:
+    if int(history.process[row]) == code or (code == _NEMESIS and history.process[row] < 0):
         return _event(history, row)
     if code == _NEMESIS or lock is None:
         return ""

@@ -343,14 +343,16 @@ def _own_events(history: History, ok_row: Ints) -> tuple[_Own, Ints, Ints]:
     locks = len(history.locks)
     wanted = ((f <= RELEASE) & (kind == INVOKE)) | ((f == ACQUIRE) & (kind == OK)) | (f == LOST)
     rows = np.flatnonzero(wanted)
-    key = history.process[rows].astype(np.int64) * locks + history.lock[rows]
+    key = history.process[rows]
+    if locks > 1:
+        key = key.astype(np.int64) * locks + history.lock[rows]
     order = group_order(key, max(1, len(history.processes)) * locks)
     rows, key = rows[order], key[order]
     f_here, invoked = f[rows], kind[rows] == INVOKE
     is_acquire = f_here == ACQUIRE
     is_grant, is_attempt = is_acquire & ~invoked, is_acquire & invoked
     # Counting both from the left finds the nearest ones: far cheaper than carrying places along.
-    grants_before, attempts_before = np.cumsum(is_grant), np.cumsum(is_attempt)
+    grants_before, attempts_before = np.cumsum(is_grant, dtype=np.int32), np.cumsum(is_attempt, dtype=np.int32)
     grant_at, attempt_at = np.flatnonzero(is_grant), np.flatnonzero(is_attempt)
     grant_of_row = np.full(n, -1, dtype=np.int64)
     grant_of_row[ok_row] = np.arange(count)

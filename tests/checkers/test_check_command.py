@@ -1,0 +1,223 @@
+"""`fencepost check`, as its users meet it: words for people, JSON for programs, exit codes for both."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from harness import cli
+from harness.errors import FencepostError
+
+CASES = Path(__file__).parents[2] / "cases"
+VALID, INVALID, UNKNOWN = (CASES / f"{name}.jsonl" for name in ("clean-handover", "redis-clock-jump", "too-few-grants"))
+UNREADABLE = CASES / "rule-h6.jsonl"
+
+
+def check(*arguments: object) -> Result:
+    """Runs the command as `main` does, errors turned into their exit codes."""
+    try:
+        return CliRunner().invoke(cli.cli, ["check", *map(str, arguments)], catch_exceptions=False)
+    except FencepostError as error:
+        raise AssertionError(str(error)) from error
+
+
+def as_json(*arguments: object) -> list[dict[str, Any]]:
+    data = json.loads(check(*arguments, "--json").stdout)
+    assert isinstance(data, list)
+    return data
+
+
+@pytest.mark.parametrize(
+    ("paths", "code"),
+    [
+        ([VALID], 0),
+        ([INVALID], 1),
+        ([UNREADABLE], 2),
+        ([UNKNOWN], 3),
+        ([VALID, UNKNOWN], 3),
+        ([UNKNOWN, UNREADABLE], 2),
+        ([UNREADABLE, INVALID, UNKNOWN, VALID], 1),
+        ([Path("no/such/file.jsonl")], 2),
+    ],
+)
+def test_exit_codes(paths: list[Path], code: int) -> None:
+    """1 if any is false, else 2 if any can't be read, else 3 if any is unknown, else 0; with and without --json."""
+    assert check(*paths).exit_code == code
+    assert check(*paths, "--json").exit_code == code
+
+
+def test_json_has_the_form_of_the_contract() -> None:
+    """One object for each path, in their order, with exactly the keys that the contract names."""
+    bad, unreadable = as_json(INVALID, UNREADABLE)
+    assert set(bad) == {"path", "valid", "required", "verdicts", "events", "grants"}
+    assert bad["path"] == str(INVALID)
+    assert bad["valid"] is False
+    assert bad["events"] == len(INVALID.read_text().splitlines()) - 1
+    assert set(bad["verdicts"]) >= {
+        "exclusion", "lease", "fencing", "fenced", "damage", "linearizable", "progress", "faults",
+    }  # fmt: skip
+    for verdict in bad["verdicts"].values():
+        assert verdict["valid"] in (True, False, "unknown")
+        assert verdict["count"] >= len(verdict["findings"])
+        assert isinstance(verdict["stats"], dict)
+    (finding,) = bad["verdicts"]["exclusion"]["findings"]
+    assert (finding["kind"], finding["lock"], finding["blame"]) == ("overlap", "lock", "service")
+    assert finding["seconds"] > 0
+    assert finding["text"].startswith("Contender")
+    assert unreadable == {
+        "path": str(UNREADABLE),
+        "error": {"line": 3, "reason": unreadable["error"]["reason"]},
+    }
+    assert "still open" in unreadable["error"]["reason"]
+
+
+def test_a_folder_is_a_trial(tmp_path: Path) -> None:
+    """A PATH may be a folder with a history.jsonl; one without is told so."""
+    folder = tmp_path / "trial"
+    folder.mkdir()
+    assert "without a history.jsonl" in as_json(folder)[0]["error"]["reason"]
+    (folder / "history.jsonl").write_bytes(VALID.read_bytes())
+    assert as_json(folder)[0]["valid"] is True
+    assert as_json(folder)[0]["path"] == str(folder)
+
+
+def test_require() -> None:
+    """What the caller requires makes the word; an unknown name is a usage error that lists the known ones."""
+    assert as_json(INVALID, "--require", "faults,fencing")[0]["required"] == ["faults", "fencing"]
+    assert check(INVALID, "--require", "fencing").exit_code == 0
+    with pytest.raises(AssertionError, match=r"no verdict 'leese' \(known: exclusion"):
+        check(INVALID, "--require", "leese")
+
+
+def test_a_meta_that_requires_what_is_not_there(tmp_path: Path) -> None:
+    """Is the history's own fault: an error of its first line, and the other paths are judged."""
+    path = tmp_path / "history.jsonl"
+    path.write_text('{"type": "meta", "require": ["leese"]}\n')
+    bad, good = as_json(path, VALID)
+    assert bad["error"]["line"] == 1
+    assert "leese" in bad["error"]["reason"]
+    assert good["valid"] is True
+
+
+def test_certificates() -> None:
+    """Are in the JSON when asked for, and else not."""
+    with_them = as_json(VALID, "--certificates")[0]["verdicts"]["linearizable"]["certificate"]
+    assert [len(lock["order"]) for lock in with_them["locks"]] == [as_json(VALID)[0]["grants"]]
+    assert "certificate" not in as_json(VALID)[0]["verdicts"]["linearizable"]
+
+
+def test_no_owners() -> None:
+    """The same history as a mutex that any process may release."""
+    judged = as_json(VALID, "--no-owners")[0]
+    assert judged["verdicts"]["lease"]["valid"] == "unknown"
+    assert judged["verdicts"]["linearizable"]["valid"] is True
+    assert "lease" not in judged["required"]
+
+
+def test_people_get_the_first_finding_in_words() -> None:
+    """A table of all verdicts, and under it what went wrong, with the lines to look at."""
+    output = check(CASES / "gc-pause-statement-job.jsonl").output
+    assert "true" in output.splitlines()[0]
+    assert "exclusion: overlap, blame pause (lines 3, 10, 24)" in output
+    assert "Contender 0 was frozen" in output
+
+
+def test_people_get_the_reason_of_an_unknown() -> None:
+    """What is missing is said in the table."""
+    assert "only 1 of 3 grants have a token" in check(CASES / "rule-n12.jsonl").output
+
+
+def test_explain_shows_the_events_in_columns() -> None:
+    """The events around a finding, its own marked, one column for each contender, times relative to the first."""
+    result = check(CASES / "gc-pause-statement-job.jsonl", "--explain", "1", "--verdict", "exclusion")
+    assert result.exit_code == 0
+    rows = result.output.splitlines()
+    header = next(row for row in rows if "contender 0" in row and "contender 1" in row)
+    assert "faults" in header
+    marked = [row for row in rows if "▶" in row]
+    assert [row.split()[2].rstrip("▶") for row in marked] == ["3", "10", "24"]
+    assert "+0.000 s" in marked[0]
+    assert "acquire ok token 34" in marked[1]
+    assert marked[1].index("acquire ok") == header.index("contender 1")
+    assert any("freeze f1 starts (landed)" in row for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([VALID, "--explain", "1"], "no verdict is false"),
+        ([INVALID, "--explain", "9"], "lists 1 finding, so there is no 9"),
+        ([INVALID, "--explain", "1", "--verdict", "leese"], "no verdict 'leese'"),
+        ([INVALID, VALID, "--explain", "1"], "one PATH"),
+        ([INVALID, "--verdict", "lease"], "goes with --explain"),
+    ],
+)
+def test_wrong_use_is_told(arguments: list[object], message: str) -> None:
+    """A sentence that says what is wrong."""
+    with pytest.raises(AssertionError, match=message):
+        check(*arguments)
+
+
+def test_every_finding_of_the_cases_can_be_explained() -> None:
+    """Whatever the finding, there is a text with its lines marked."""
+    explained = 0
+    for path in sorted(CASES.glob("*.jsonl")):
+        for judged in as_json(path):
+            for name, verdict in judged.get("verdicts", {}).items():
+                for number, finding in enumerate(verdict["findings"], 1):
+                    output = check(path, "--explain", number, "--verdict", name).output
+                    assert output.count("▶") == len(finding["events"]), (path, name, number)
+                    explained += 1
+    assert explained > 100
+
+
+def test_policies_of_a_failed_release_that_differ_are_told(tmp_path: Path) -> None:
+    """When another reading of its failed releases would judge an imported history otherwise, the output says so."""
+    path = tmp_path / "history.edn"
+    rows = [
+        (0, "invoke", "acquire"), (0, "ok", "acquire"), (0, "invoke", "release"), (0, "fail", "release"),
+        (1, "invoke", "acquire"), (1, "ok", "acquire"),
+    ]  # fmt: skip
+    path.write_text(
+        "\n".join(
+            f"{{:process {p}, :type :{t}, :f :{f}, :time {n * 1000}, :index {n}}}" for n, (p, t, f) in enumerate(rows)
+        )
+    )
+    held = check(path, "--no-owners", "--release-fail", "held")
+    assert held.exit_code == 1
+    assert "By --release-fail released it would be otherwise: valid true, linearizable true" in held.output
+    told = as_json(path, "--no-owners", "--release-fail", "held")[0]["release_fail"]
+    assert told["policy"] == "held"
+    assert told["differs"]["released"] == {"valid": True, "linearizable": True}
+
+
+def test_head_does_not_turn_the_exit_code() -> None:
+    """`| head -1` closes the pipe early; the exit code still is that of the verdicts."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    fencepost = Path(sys.executable).with_name("fencepost")
+    with os.fdopen(write_end, "wb") as closed:
+        done = subprocess.run(
+            [fencepost, "check", VALID], stdout=closed, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_bug_in_reading_is_no_pass_and_no_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path gets an error with the traceback on stderr; the exit code isn't that of an invalid history."""
+    from harness.history import native
+
+    def fail(path: Path) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(native, "read", fail)
+    result = check(VALID)
+    assert result.exit_code == 2
+    assert "a bug of Fencepost" in result.output
