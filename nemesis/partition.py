@@ -119,8 +119,8 @@ class Partition:
         evidence["before"] = _tally(before)
         dead = [label for label, word in before.items() if word not in WORKS]
         rules = self._rules(env, cut)
-        self._hit = tuple(rules)
-        started = [env.agent(node).start("cut", fault=self._name, rules=each) for node, each in rules.items()]
+        self._hit = tuple(sorted(rules))
+        started = [env.agent(node).start("cut", fault=self._name, rules=rules[node]) for node in self._hit]
         answers, errors = settle(started, 6.0)
         evidence["applied"] = {self._hit[index]: answer for index, answer in answers.items()}
         if errors:

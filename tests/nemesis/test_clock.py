@@ -189,17 +189,18 @@ def test_sleep_and_waits_are_not_disturbed(node: NamespaceNode, agent: Link) -> 
                 *("unshare", "--mount", "--", sys.executable, "-u", "-c"),
                 "import ctypes, os, socket, threading, time\n"
                 "libc = ctypes.CDLL(None, use_errno=True)\n"
+                "def say(*words): os.write(1, (' '.join(map(str, words)) + '\\n').encode())\n"
                 "def nap():\n"
                 "    left = (ctypes.c_long * 2)(0, 0)\n"
                 "    status = libc.nanosleep((ctypes.c_long * 2)(1, 500000000), left)\n"
-                "    print('nap', status, ctypes.get_errno(), flush=True)\n"
+                "    say('nap', status, ctypes.get_errno())\n"
                 "a, b = socket.socketpair()\n"
-                "def take(): print('read', len(os.read(a.fileno(), 1)), flush=True)\n"
+                "def take(): say('read', len(os.read(a.fileno(), 1)))\n"
                 "threading.Thread(target=nap).start(); threading.Thread(target=take).start()\n"
-                "print('ready', flush=True)\n"
+                "say('ready')\n"
                 "began = time.clock_gettime(time.CLOCK_BOOTTIME)\n"
                 "time.sleep(1.5)\n"
-                "print('slept', time.clock_gettime(time.CLOCK_BOOTTIME) - began, flush=True)\n"
+                "say('slept', time.clock_gettime(time.CLOCK_BOOTTIME) - began)\n"
                 "b.send(b'x')\n",
             ]
         ),

@@ -1,0 +1,93 @@
+"""A small trial for tests of faults: servers, contenders and a resource on nodes made of namespaces."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from nemesis.link import Link, open_agent
+from tests.nemesis.nodes import NamespaceNode, Spawned, until
+
+SERVICE = [sys.executable, "-c", "import threading, time\nthreading.Thread(target=time.sleep, args=(999,)).start()"]
+
+
+class SmallTrial:
+    """What a fault sees of a trial (nemesis.base.Environment). Who leads and who holds is set by the test."""
+
+    system = "pretend"
+
+    def __init__(self, nodes: dict[str, NamespaceNode]) -> None:
+        self.nodes = nodes
+        self.servers: Sequence[str] = [name for name in nodes if name.startswith("n")]
+        self.contenders = {name: number for number, name in enumerate(n for n in nodes if n.startswith("c"))}
+        names = [*self.servers, *self.contenders]
+        with ThreadPoolExecutor(4) as pool:
+            self.links: dict[str, Link] = dict(zip(names, pool.map(lambda n: open_agent(nodes[n]), names), strict=True))
+        self.leads: str | None = self.servers[0]
+        self.holds: str | None = next(iter(self.contenders), None)
+        self._contender_pids: dict[str, int] = {}
+        self.restarted: list[tuple[str, bool]] = []
+        for server in self.servers:
+            self._start(server)
+        for contender in self.contenders:
+            program = Spawned(nodes[contender].enter(SERVICE), lambda x: None, lambda x: None, {})
+            nodes[contender]._children.append(program.popen)
+            children = Path(f"/proc/{program.popen.pid}/task/{program.popen.pid}/children")
+            until(children.read_text, f"the contender on {contender}")
+            self._contender_pids[contender] = nodes[contender].inner(int(children.read_text().split()[0]))
+
+    def _start(self, server: str) -> None:
+        self.nodes[server].service(SERVICE)
+        until(lambda: self.services(server), f"the service on {server}")
+
+    def services(self, server: str) -> list[dict[str, object]]:
+        """The processes of the service on a server, as its agent lists them."""
+        return [r for r in self.links[server].call("processes")["processes"] if r["role"] == "service"]
+
+    def agent(self, node: str) -> Link:
+        return self.links[node]
+
+    def addresses(self, node: str) -> Sequence[str]:
+        return self.nodes[node].addresses
+
+    def leader(self) -> str | None:
+        return self.leads
+
+    def holder(self) -> str | None:
+        return self.holds
+
+    def wait_for_holder(self, timeout_seconds: float) -> str | None:
+        return self.holds
+
+    def client_port(self) -> int:
+        return 1
+
+    def contender_pids(self, node: str) -> Sequence[int]:
+        return [self._contender_pids[node]]
+
+    def restart_service(self, node: str, *, keep_data: bool) -> None:
+        self.restarted.append((node, keep_data))
+        self._start(node)
+
+    def works(self, a: str, b: str, family: int = 0) -> bool:
+        """Whether a ping from one node to another is answered: measured by other means than the faults use."""
+        address = self.nodes[b].addresses[family]
+        if os.path.exists("/bin/ping") or os.path.exists("/usr/bin/ping"):
+            command = ["ping", "-c", "1", "-W", "1", "-q", address]
+            return subprocess.run(self.nodes[a].enter(command), capture_output=True).returncode == 0
+        # Nobody listens on port 1: a refusal is an answer.
+        code = (
+            "import socket, sys\n"
+            "s = socket.socket(socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET); s.settimeout(0.5)\n"
+            "sys.exit(0 if s.connect_ex((sys.argv[1], 1)) == 111 else 1)"
+        )
+        return subprocess.run(self.nodes[a].enter([sys.executable, "-c", code, address])).returncode == 0
+
+    def close(self) -> None:
+        """End all agents."""
+        for link in self.links.values():
+            link.close()
