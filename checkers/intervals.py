@@ -213,6 +213,7 @@ class _Own:
             return self
         return _Own(self.grant[chosen], self.row[chosen], self.f[chosen], self.done[chosen], self.outcome[chosen])
 
+    @cached_property
     def starts(self) -> Ints:
         """Index of the first of each grant's."""
         if not len(self.grant):
@@ -224,7 +225,7 @@ class _Own:
 def _first(own: _Own, values: Ints, count: int, absent: int) -> Ints:
     """For each of `count` grants the value of its first own event, else `absent`."""
     out = np.full(count, absent, dtype=np.int64)
-    starts = own.starts()
+    starts = own.starts
     out[own.grant[starts]] = values[starts]
     return out
 
@@ -232,7 +233,7 @@ def _first(own: _Own, values: Ints, count: int, absent: int) -> Ints:
 def _last(own: _Own, values: Ints, count: int, absent: int) -> Ints:
     out = np.full(count, absent, dtype=np.int64)
     if len(own.grant):
-        ends = np.append(own.starts()[1:] - 1, len(own.grant) - 1)
+        ends = np.append(own.starts[1:] - 1, len(own.grant) - 1)
         out[own.grant[ends]] = values[ends]
     return out
 
@@ -273,7 +274,7 @@ def build(history: History, *, owners: bool | None = None, certificates: bool = 
     refused = own.where(failed & ~is_lost)
     refused = refused.where(history.held[refused.done] == 0)
     if len(refused.grant):
-        starts = refused.starts()
+        starts = refused.starts
         earliest = np.minimum.reduceat(refused.done, starts)
         holders = refused.grant[starts]
         ended_row[holders] = np.minimum(ended_row[holders], earliest)
@@ -407,11 +408,11 @@ def _promise(history: History, renews: _Own, invoke: Ints, ok_row: Ints, ttl: Fl
     renewed = promise_row >= 0
     if len(good.grant):
         since = np.where(renewed, history.time[promise_row], since)
-        ends = np.append(good.starts()[1:] - 1, len(good.grant) - 1)
+        ends = np.append(good.starts[1:] - 1, len(good.grant) - 1)
         least[good.grant[ends]] = own_ttl[certain][ends]
     maybe = renews.where(~certain)
     if len(maybe.grant):
-        starts = maybe.starts()
+        starts = maybe.starts
         holders = maybe.grant[starts]
         # One of unknown outcome may have come last. A ttl that is unknown (NaN) makes the least unknown.
         least[holders] = np.minimum(least[holders], np.minimum.reduceat(own_ttl[~certain], starts))
