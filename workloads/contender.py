@@ -76,8 +76,11 @@ class Hold:
         client, events = self._contender.client, self._contender.events
         pause = client.client.renew_every_seconds
         while not self._over.wait(pause):
-            sent = Stamp.now()
-            events.event("invoke", "renew")
+            with self._changing:
+                if self._over.is_set():  # nothing of this hold is asked for after its release
+                    return
+                sent = Stamp.now()
+                events.event("invoke", "renew")
             answer = client.renew()
             events.event(answer.type, "renew", held=answer.held, error=answer.error)
             pause = client.client.renew_every_seconds - (Stamp.now().mono - sent.mono)
@@ -212,6 +215,7 @@ def _listen(contender: Contender) -> None:
             contender.started.set()
         elif command == "stop":
             contender.stopping.set()
+            contender.started.set()  # whoever waits for the start must hear of it too
         else:
             print(f"not a command, left unheeded: {line.rstrip()!r}", file=sys.stderr, flush=True)
     # Nobody is left to hear a goodbye.
@@ -238,7 +242,7 @@ def _run(events: Events, config: ContenderConfig) -> int:
         "parameters": workload.resolved,
     }
     events.say(hello=hello)
-    while not (contender.started.wait(3600) or contender.stopping.is_set()):
+    while not contender.started.wait(3600):
         pass
     workload.run()
     contender.client.close()

@@ -18,6 +18,7 @@ then.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -96,7 +97,7 @@ class LockClient(Protocol):
     """The error table: a kind of error -> what it says about the request. The key "*" is for all others."""
     renew_every_seconds: float
     """How often the keeper should renew, by the recipe of this service (ttl/3, ttl/2)."""
-    counters: dict[str, int]
+    counters: Counter[str]
     """What nobody should do uncounted: endpoint switches, reconnects, polls, repeated attempts."""
 
     def connect(self, timeout_seconds: float) -> str | None:
@@ -241,7 +242,7 @@ class NoLock:
     def __init__(self, config: ClientConfig) -> None:
         self._ttl = config.ttl_seconds
         self.renew_every_seconds = config.ttl_seconds / 3
-        self.counters: dict[str, int] = {}
+        self.counters: Counter[str] = Counter()
 
     def connect(self, timeout_seconds: float) -> str | None:
         """Always ready."""

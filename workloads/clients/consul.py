@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import random
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
@@ -40,6 +41,7 @@ ERRORS: Mapping[str, Outcome] = {
     "status 4": "fail",
     "status 500: No cluster leader": "fail",
     "status 500: node is not the leader": "fail",
+    "status 500: rpc error getting client": "fail",  # a follower that could not even connect to the leader
     # The state machine's own answer to an acquire with a session that is gone.
     INVALID_SESSION: "fail",
     # "leadership lost while committing log", "rpc error making call: EOF", "raft apply failed", "… i/o deadline
@@ -65,16 +67,14 @@ class ConsulLock:
         self._ttl = config.ttl_seconds
         self._operation = config.operation_seconds
         self.renew_every_seconds = config.ttl_seconds / 2
-        self.counters: dict[str, int] = dict.fromkeys(
-            (
-                "session_retries",
-                "renew_retries",
-                "look_retries",
-                "lock_delays",
-                "expired_while_waiting",
-                "sessions_left",
-            ),
-            0,
+        self.counters: Counter[str] = Counter(
+            session_retries=0,
+            acquire_retries=0,
+            renew_retries=0,
+            look_retries=0,
+            lock_delays=0,
+            expired_while_waiting=0,
+            sessions_left=0,
         )
         self._http = HttpClient(config.endpoints(), self.counters)
         self._key = f"/v1/kv/fencepost/{quote(config.lock)}"
@@ -145,13 +145,16 @@ class ConsulLock:
                 if str(error).startswith(INVALID_SESSION):
                     self.counters["expired_while_waiting"] += 1
                     return Acquired("fail", error=f"expired while waiting: {error}")
-                if classify(self.errors, str(error)) != "fail":
-                    return self._abandon(str(error))
-                self.counters["look_retries"] += 1
+                # Asked again, whatever became of it: the same session may take the same key twice, and a session that
+                # was left behind would keep everybody out for twice its ttl.
+                self.counters["acquire_retries"] += 1
                 cancelled.wait(0.05)
                 continue
             if taken is True:
-                return self._read_back(since)
+                answer = self._read_back(since)
+                if answer is not None:
+                    return answer
+                continue
             self._wait_for_change(min(since.mono + self.renew_every_seconds, until), cancelled)
 
     def _make_session(self, until: float, cancelled: Flag) -> tuple[Stamp | None, str]:
@@ -177,14 +180,16 @@ class ConsulLock:
                 return None, why
             self.counters["session_retries"] += 1
 
-    def _read_back(self, since: Stamp) -> Acquired:
-        """Read the key after taking it: the token, and the proof that it is ours."""
+    def _read_back(self, since: Stamp) -> Acquired | None:
+        """Read the key after taking it: the token, and the proof that it is ours. None: take it again."""
         try:
             entry = self._call("GET", f"{self._key}?consistent")[0]
-        except (TransportError, ConsulError) as error:
-            return self._abandon(f"taken, but not read back: {error}")
+        except (TransportError, ConsulError):
+            self.counters["acquire_retries"] += 1
+            return None
         if entry.get("Session") != self._session:
-            return self._abandon("taken, but held by another when read back")
+            self.counters["acquire_retries"] += 1
+            return None
         notes = {"endpoint": self._http.endpoint, "session": self._session[:8], "lock_index": entry["LockIndex"]}
         return Acquired("ok", int(entry["ModifyIndex"]), self._ttl, since, notes=notes)
 

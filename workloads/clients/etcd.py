@@ -17,6 +17,7 @@ import os
 import random
 import select
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -114,9 +115,7 @@ class EtcdLock:
         self._ttl = config.ttl_seconds
         self._operation = config.operation_seconds
         self.renew_every_seconds = config.ttl_seconds / 3
-        self.counters: dict[str, int] = dict.fromkeys(
-            ("grant_retries", "keepalive_retries", "watches", "expired_while_waiting"), 0
-        )
+        self.counters: Counter[str] = Counter(grant_retries=0, keepalive_retries=0, watches=0, expired_while_waiting=0)
         self._http = HttpClient(config.endpoints(), self.counters)
         self._prefix = f"fencepost/{config.lock}/".encode()
         self._random = random.Random(os.urandom(8))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -90,7 +91,7 @@ class RedisLock:
         self._operation = config.operation_seconds
         self.renew_every_seconds = config.ttl_seconds / 3
         self._poll = float(config.settings.get("poll_seconds", 0.05))
-        self.counters: dict[str, int] = {"polls": 0, "reconnects": 0}
+        self.counters: Counter[str] = Counter(polls=0, reconnects=0)
         # The braces keep both keys in one slot, should this ever be a cluster.
         self._keys = (f"fencepost:{{{config.lock}}}", f"fencepost:{{{config.lock}}}:token")
         host, port = config.endpoints()[0]

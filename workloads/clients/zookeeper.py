@@ -25,6 +25,7 @@ import logging
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -84,8 +85,8 @@ class ZooKeeperLock:
         self._ttl = config.ttl_seconds
         self._operation = config.operation_seconds
         self.renew_every_seconds = config.ttl_seconds / 3
-        self.counters: dict[str, int] = dict.fromkeys(
-            ("connections", "suspended", "expired", "sessions_given_up", "creates_recovered", "looks"), 0
+        self.counters: Counter[str] = Counter(
+            connections=0, suspended=0, expired=0, sessions_given_up=0, creates_recovered=0, looks=0
         )
         self._folder = f"/fencepost/{config.lock}"
         self._client: Any = None
