@@ -597,6 +597,8 @@ def _join_faults(rows: Mapping[int, FaultRow], time: Ints, line: Ints, path: str
 
 def group_order(keys: Ints, size: int) -> Ints:
     """Stable argsort of keys in [0, size). Radix passes of 16 bits: ten times faster than a sort by comparison."""
+    if size <= 1 << 8:
+        return np.argsort(keys.astype(np.uint8), kind="stable")  # one pass of 8 bits
     order: Ints = np.argsort((keys & 0xFFFF).astype(np.uint16), kind="stable")
     shift = 16
     while size > 1 << shift:
