@@ -189,7 +189,12 @@ def thread_states(pid: int) -> Dict[int, str]:
 def is_same(pid: int, started: int) -> bool:
     """Whether this process still lives, and is not a later one that was given its number."""
     stat = stat_of(pid)
-    return stat is not None and stat.started == started and stat.state not in "ZX"
+    return stat is not None and stat.started == started and lives(stat)
+
+
+def lives(stat: Stat) -> bool:
+    """Whether anything of a process still runs: the first thread may have ended while others have not."""
+    return stat.state not in "ZX" or bool(thread_states(stat.pid))
 
 
 def descendants(roots: Iterable[int], everyone: Dict[int, Stat]) -> Set[int]:
@@ -247,7 +252,7 @@ class Selection(object):
             chosen = {pid for pid in everyone if self._agent.role(pid, everyone, ours) == "service"}
         else:
             chosen = descendants(self.pids, everyone) - ours
-        return {pid: everyone[pid] for pid in chosen if everyone[pid].state not in "ZX"}
+        return {pid: everyone[pid] for pid in chosen if lives(everyone[pid])}
 
     def some(self) -> Dict[int, Stat]:
         """Like `now`, Refused when there is none."""
