@@ -21,6 +21,7 @@ from harness.errors import ConfigError, UsageError
 from harness.systems.base import Settings
 from nemesis import faults
 from nemesis.schedule import Schedule
+from nemesis.targets import NAME
 from workloads.validate import BadConfig
 
 Verdict = bool | str
@@ -50,9 +51,9 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     duration: float = 20.0
     """How long faults are applied."""
     fault_on: float | None = None
-    """How long each fault lasts; None = 2.5 ttl, so that a lease runs out in it."""
+    """How long each fault lasts; None = 2 ttl, so that a lease runs out in it."""
     fault_off: float | None = None
-    """The pause between two faults; None = ttl."""
+    """The pause between two faults; None = 1.5 ttl."""
     schedule: dict[str, Any] = msgspec.field(default_factory=dict)
     """When faults come, over `fault_on`, `fault_off` and `duration`: kind = "timed" (default), "random" (times drawn
     from the seed) or "triggered" (each fault waits for a grant); see nemesis/schedule.py."""
@@ -85,7 +86,7 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def derived(self) -> dict[str, float]:
         """What follows from the ttl where it isn't given."""
-        return {"fault_on": 2.5 * self.ttl, "fault_off": self.ttl, "progress_bound": 10 * self.ttl}
+        return {"fault_on": 2 * self.ttl, "fault_off": 1.5 * self.ttl, "progress_bound": 10 * self.ttl}
 
     def make_schedule(self) -> Schedule:
         """When faults come. UsageError names a bad key. Only of a resolved config."""
@@ -220,6 +221,12 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
         faults.make(kind, target, config.fault_options)
     except UsageError as error:
         raise bad("fault", str(error)) from error
+    nodes = [
+        *(f"n{number}" for number in range(1, servers + 1)),
+        *(f"c{number}" for number in range(config.contenders)),
+    ]
+    if NAME.fullmatch(target) and target not in nodes:
+        raise bad("fault", f"this trial has no node {target!r} (nodes: {', '.join(nodes)})")
     rule = faults.why_not(kind, target, system=config.system, servers=servers)
     if rule is not None:
         raise bad("fault", f"{config.system} x {config.fault} makes no sense: {rule}")

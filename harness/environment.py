@@ -10,9 +10,15 @@ from typing import Any
 from harness.cluster import Cluster
 from harness.contenders import Contender
 from harness.errors import FencepostError
+from harness.live import Hold
 from harness.recorder import Recorder
 from harness.runtime.base import Node
 from nemesis.base import AgentLink, Fault, Started, Stopped
+from nemesis.targets import NoTarget
+
+LASTING_TTLS = 3.0
+"""A holder that goes on for so long outlives its lease on every system here; Consul may take two ttls and a delay."""
+PICKY_SHARE = 0.8
 
 
 class TrialEnvironment:
@@ -25,8 +31,10 @@ class TrialEnvironment:
         agents: Mapping[str, AgentLink],
         resource: Node,
         recorder: Recorder,
+        now: Callable[[], int],
     ) -> None:
         self._cluster, self._agents, self._resource, self._recorder = cluster, agents, resource, recorder
+        self._now = now
         self._contenders = {contender.node.name: contender for contender in contenders}
         self.servers: Sequence[str] = list(cluster.nodes)
         self.contenders: Mapping[str, int] = {name: c.process for name, c in self._contenders.items()}
@@ -47,17 +55,33 @@ class TrialEnvironment:
 
     def holder(self) -> str | None:
         hold = self._recorder.live.holder()
-        if hold is None:
-            return None
-        return next(name for name, process in self.contenders.items() if process == hold.process)
+        return None if hold is None else self._node_of(hold)
 
     def wait_for_holder(self, timeout_seconds: float) -> str | None:
-        end = time.monotonic() + timeout_seconds
+        """The holder, and rather one that means to hold for longer than its lease can last.
+
+        A holder that is about to release shows nothing: its hold ends before its lease does. So a job that plans to go
+        on for LASTING_TTLS more is waited for, for most of the time; after that whoever holds will do.
+        """
+        began = time.monotonic()
+        lasting_ns = int(LASTING_TTLS * self._cluster.settings.ttl_seconds * 1e9)
         changed = self._recorder.live.changed
         with changed:
-            while (node := self.holder()) is None and (left := end - time.monotonic()) > 0:
-                changed.wait(left)
-        return node
+            while True:
+                hold = self._recorder.live.holder()
+                waited = time.monotonic() - began
+                if hold is not None and (
+                    waited > PICKY_SHARE * timeout_seconds
+                    or hold.planned_end is None
+                    or hold.planned_end - self._now() >= lasting_ns
+                ):
+                    return self._node_of(hold)
+                if waited >= timeout_seconds:
+                    return None
+                changed.wait(0.05)
+
+    def _node_of(self, hold: Hold) -> str:
+        return next(name for name, process in self.contenders.items() if process == hold.process)
 
     def client_port(self) -> int:
         return self._cluster.system.port
@@ -81,6 +105,8 @@ class Injector:
         self._environment, self._recorder, self._now = environment, recorder, now
         self._numbers = itertools.count(1)
         self.said: Callable[[str], None] = lambda line: None
+        self.landed = 0
+        """How many faults have landed so far."""
 
     def apply(self, fault: Fault, target: str, hold: Callable[[], None]) -> None:
         """Start the fault, call `hold` (which waits, and may raise), and undo it whatever happened."""
@@ -90,9 +116,12 @@ class Injector:
         try:
             try:
                 started = fault.start(self._environment)
+            except NoTarget as error:
+                started = Started("skipped", (), reason=str(error))  # nothing was done to anybody
             except FencepostError as error:
                 started = Started("unproven", (), reason=str(error))
             self._record(name, fault, target, "start", began, started)
+            self.landed += started.receipt == "landed"
             if started.receipt != "skipped":
                 hold()
         finally:

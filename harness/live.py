@@ -14,11 +14,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Hold:
-    """A belief that is open now: who, with which token, since when (ns of the trial)."""
+    """A belief that is open now: who, with which token, since when (ns of the trial).
+
+    `planned_end` is when the contender means to release (ns), where its workload tells (`hold` in the grant's event).
+    """
 
     process: int
     token: int | None
     since: int
+    planned_end: int | None = None
 
 
 @dataclass
@@ -60,7 +64,9 @@ class LiveState:
             self.last_grant_time = event["time"]
             if self._holds:
                 self.overlaps_seen += 1
-            self._holds[process] = Hold(process, event.get("token"), event["time"])
+            planned, since = event.get("hold"), event["time"]
+            end = since + int(planned * 1e9) if isinstance(planned, int | float) else None
+            self._holds[process] = Hold(process, event.get("token"), since, end)
         elif (f in ("release", "acquire") and kind == "invoke") or f in ("lost", "crash"):
             self._holds.pop(process, None)
 

@@ -58,9 +58,13 @@ def decide(
     min_grants: int,
     min_handovers: int,
     handovers: int,
+    landed: int | None = None,
     errors: Sequence[str] = (),
 ) -> Outcome:
-    """The outcome of one cell from the object of `fencepost check --json` (None: the history could not be judged)."""
+    """The outcome of one cell from the object of `fencepost check --json` (None: the history could not be judged).
+
+    `landed` is how many faults have landed, None in a cell without faults: where all were skipped, nothing was tested.
+    """
     if judgement is None or "verdicts" not in judgement:
         reasons = list(errors)
         if judgement is not None and "error" in judgement:
@@ -92,7 +96,7 @@ def decide(
             violations.append(f"{name} was expected to be {_word(expected)} and is {_word(found)}")
 
     grants = int(judgement["grants"])
-    few: list[str] = []
+    few: list[str] = [] if landed is None or landed > 0 else ["no fault landed"]
     if grants < min_grants:
         few.append(f"{grants} grants, fewer than {min_grants}")
     if handovers < min_handovers:

@@ -122,6 +122,7 @@ class Trial:
         self._epoch = 0
         self._clock_offset = 0
         self._healed = False
+        self._landed = 0
         self._started = 0.0
         self.kept: list[str] = []
 
@@ -418,7 +419,7 @@ class Trial:
             self._wait(config.duration)
             return
         cluster, resource_node = self.cluster_now, self.lane.resource
-        environment = TrialEnvironment(cluster, self.contenders, self.agents, resource_node, self.recorder)
+        environment = TrialEnvironment(cluster, self.contenders, self.agents, resource_node, self.recorder, self._now)
         injector = Injector(environment, self.recorder, self._now)
         injector.said = self._say
         began = time.monotonic()
@@ -432,6 +433,7 @@ class Trial:
                     break  # nobody got the lock any more, and a fault would not fit before the end
             fault = fault_registry.make(kind, target, config.fault_options)
             injector.apply(fault, target, lambda on=window.on: self._wait(on))  # type: ignore[misc]
+            self._landed = injector.landed
         self._wait(began + config.duration - time.monotonic())
 
     # -- the way out ----------------------------------------------------------------------------------------------
@@ -444,9 +446,14 @@ class Trial:
         healed = self._now()
         self._wait(self.config.recovery)
         live = self.recorder.live
-        bound = (self.config.progress_bound or 0.0) + 1.0
+        config = self.config
+        bound = (config.progress_bound or 0.0) + 1.0
         if not self._await_event(lambda: (live.last_grant_time or 0) > healed, bound):
             self._say(f"nobody got the lock within {bound:.0f} s after the faults were undone")
+        elif not self._await_event(
+            lambda: live.grants >= config.min_grants and live.handovers >= config.min_handovers, 5 * config.ttl
+        ):
+            self._say(f"only {live.grants} grants and {live.handovers} hand-overs")
 
     def _heal(self) -> None:
         """Every agent undoes what is left and proves that nothing of ours is in force. Harmless to repeat."""
@@ -531,6 +538,7 @@ class Trial:
             min_grants=self.config.min_grants,
             min_handovers=self.config.min_handovers,
             handovers=handovers,
+            landed=None if self.config.fault == "none" else self._landed,
             errors=self.errors,
         )
         self.phases[-1]["end"] = self.phases[-1]["start"]

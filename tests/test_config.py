@@ -17,7 +17,7 @@ from harness.errors import ConfigError, UsageError
 def test_resolving_fills_in_what_follows() -> None:
     """Times follow from the ttl, servers from the system, and a seed is drawn and recorded."""
     config = resolve(from_mapping({"system": "etcd", "ttl": 3.0}))
-    assert (config.servers, config.fault_on, config.fault_off, config.progress_bound) == (3, 7.5, 3.0, 30.0)
+    assert (config.servers, config.fault_on, config.fault_off, config.progress_bound) == (3, 6.0, 4.5, 30.0)
     assert isinstance(config.seed, int)
 
 
@@ -37,6 +37,7 @@ def test_resolving_fills_in_what_follows() -> None:
         ({"system": "etcd", "fault": "freez-leader"}, "fault: unknown fault 'freez-leader'; did you mean"),
         ({"system": "etcd", "fault": "freeze-holdr"}, "did you mean freeze-holder?"),
         ({"system": "etcd", "fault": "clock-leader", "fault_options": {"ofset": 3}}, "fault: .*ofset"),
+        ({"system": "etcd", "fault": "kill-n4"}, "fault: this trial has no node 'n4'"),
         ({"system": "redis", "fault": "partition-leader"}, "makes no sense: a single server"),
         ({"system": "etcd", "schedule": {"kind": "sometimes"}}, "schedule: .*kind"),
         ({"system": "etcd", "expect": {"leese": False}}, "expect.leese: unknown verdict"),

@@ -77,6 +77,12 @@ def test_too_little_is_inconclusive(grants: int, handovers: int) -> None:
     assert word(judgement(grants), handovers=handovers) == "inconclusive"
 
 
+def test_a_cell_in_which_no_fault_landed_is_inconclusive() -> None:
+    """Skipped faults are no failure, but a cell that had no other shows nothing of what it is named after."""
+    assert word(judgement(), landed=0) == "inconclusive"
+    assert word(judgement(), landed=1) == "as-expected"
+
+
 def test_no_judgement_is_a_harness_error() -> None:
     """A history that can't be judged is never a pass."""
     assert word(None) == "harness-error"
