@@ -54,8 +54,9 @@ def build(client: docker.DockerClient, recipe: Recipe, base: str, *, fresh: bool
     """
     began = time.monotonic()
     extra: dict[str, bytes] = {}
-    more = {"digest": recipe.digest, "on": base}
-    if recipe.name == "base":
+    # The version is known once it is built; until then the label hides that of the image below.
+    more = {"digest": recipe.digest, "on": base, "version": ""}
+    if recipe.parent is None:
         authorities = extra_authorities()
         extra = {f"ca/{name}": content for name, content in authorities.items()}
         extra["ca/README"] = b"Certificate authorities of the machine that built this image.\n"

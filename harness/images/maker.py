@@ -32,20 +32,41 @@ DEBIAN_OFFICIAL = f"debian:{debian.SUITE}-slim"
 # Two builds keep two cores busy; the third uses what they leave while they wait for the network.
 _PARALLEL_BUILDS = 3
 
+# All images from nothing take two minutes here; a slow mirror may take several times that.
+_TURN_SECONDS = 1200.0
+_TURN_POLL_SECONDS = 0.1
+
 # debootstrap leaves within a second of being told; its files take a moment to remove.
 _STOP_SECONDS = 10.0
 
 
 @contextmanager
 def one_at_a_time(report: Callable[[str], None]) -> Iterator[None]:
-    """Two processes that build the same images at once would do all the work twice, and remove each other's drafts."""
+    """Two processes that build the same images at once would do all the work twice, and remove each other's drafts.
+
+    Raises:
+        RuntimeUnavailable: another process has been at it for longer than all images take.
+    """
     path = Path(tempfile.gettempdir()) / f"fencepost-images-{os.getuid()}.lock"
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            report("waiting for another process that gets images")
-            fcntl.flock(file, fcntl.LOCK_EX)
+    deadline = time.monotonic() + _TURN_SECONDS
+    told = False
+    with path.open("a+") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                file.seek(0)
+                holder = f"process {file.read().strip() or 'unknown'}"
+            if not told:
+                report(f"waiting for {holder}, which gets images too")
+                told = True
+            if time.monotonic() > deadline:
+                raise RuntimeUnavailable(f"{holder} has been getting images for {_TURN_SECONDS:g} s; is it stuck?")
+            time.sleep(_TURN_POLL_SECONDS)
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
         yield
 
 

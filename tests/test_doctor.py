@@ -1,0 +1,174 @@
+"""`fencepost doctor`: what it says is what was tried, and nothing of its trying stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from harness import doctor, images
+from harness.commands.doctor import command
+from harness.doctor import Examination, Finding
+from harness.runtime import removal
+from harness.runtime.engine import Engine
+from tests.runtime.conftest import eventually
+
+GOOD = {"ok": True, "detail": "works"}
+PROBES = ("ipv4", "ipv6", "iptables", "ip6tables", "statistic", "netem", "freeze", "memory", "clocks")
+GIB = 1024**3
+
+
+def answer(**changes: Any) -> dict[str, Any]:
+    """What a node without any fault answers, with changes."""
+    probes = dict.fromkeys(PROBES, GOOD) | changes.pop("probes", {})
+    return {"probes": probes, "python": "3.13.5", "disk_free_bytes": 50 * GIB, "boottime_ns": 1} | changes
+
+
+def lacking(*names: str) -> dict[str, Any]:
+    return answer(probes={name: {"ok": False, "detail": f"no {name} here"} for name in names})
+
+
+def test_a_node_that_can_do_everything_has_only_good_findings() -> None:
+    """Every probe is told, and the disk."""
+    findings = doctor._tell(answer(), ())
+    assert {finding.status for finding in findings} == {"ok"}
+    assert len(findings) == len(PROBES) + 1
+    assert not any(finding.remedy for finding in findings)
+
+
+@pytest.mark.parametrize("probe", ["ipv4", "iptables", "freeze", "clocks"])
+def test_what_no_trial_can_do_without_fails(probe: str) -> None:
+    """The reason that was seen and the remedy are told, and trials can't run."""
+    findings = doctor._tell(lacking(probe), ())
+    (bad,) = [finding for finding in findings if finding.status != "ok"]
+    assert bad.status == "failed"
+    assert f"no {probe} here" in bad.detail
+    assert bad.remedy
+    assert not Examination(tuple(findings)).ok
+
+
+@pytest.mark.parametrize("probe", ["ipv6", "ip6tables", "statistic", "netem", "memory"])
+def test_what_only_some_faults_need_is_a_limit(probe: str) -> None:
+    """Trials can run; what they will lack is said, with the reason."""
+    findings = doctor._tell(lacking(probe), ())
+    (bad,) = [finding for finding in findings if finding.status != "ok"]
+    assert bad.status == "limited"
+    assert f"no {probe} here" in bad.detail
+    assert bad.remedy
+    assert Examination(tuple(findings)).ok
+
+
+def test_the_engines_own_word_on_ipv6_is_told() -> None:
+    """Why the network has no IPv6 is known to the site, not to the node."""
+    findings = doctor._tell(lacking("ipv6"), ("Docker refused it: no such pool",))
+    assert "no such pool" in next(f.detail for f in findings if f.name == "network IPv6")
+    assert all("no such pool" not in f.detail for f in findings if f.name != "network IPv6")
+
+
+@pytest.mark.parametrize(("free", "status"), [(GIB // 2, "failed"), (2 * GIB, "limited"), (9 * GIB, "ok")])
+def test_a_full_disk_is_told_before_it_stops_a_trial(free: int, status: str) -> None:
+    """Too little fails, little is a limit."""
+    findings = doctor._tell(answer(disk_free_bytes=free), ())
+    assert next(f.status for f in findings if f.name == "disk (Docker)") == status
+
+
+def test_missing_images_fail_only_when_no_trial_can_run() -> None:
+    """A system's image that is missing takes that system away; those that all trials need take everything."""
+    everything = {name: images.ImageRef(name, f"x/{name}:1", "built", "sha256:0", None) for name in images.names()}
+
+    def status(*missing: str) -> str:
+        (finding,) = doctor._images({name: None if name in missing else image for name, image in everything.items()})
+        assert all(name in finding.remedy for name in missing)
+        return finding.status
+
+    assert status() == "ok"
+    assert status("redis") == "limited"
+    assert status("contender") == "failed"
+    assert status("postgres") == "failed"
+    assert status("etcd", "zookeeper", "consul", "redis") == "failed"
+
+
+def test_an_unknown_need_is_not_a_yes() -> None:
+    """What couldn't be tried doesn't count as there."""
+    assert not Examination((Finding("x", "unknown", True, "untried"),)).ok
+    assert Examination((Finding("x", "unknown", False, "untried"),)).ok
+
+
+def test_without_an_engine_it_says_so_and_exits_with_4(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first thing that anybody meets; the rest of the machine is still told."""
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/docker.sock")
+    done = CliRunner().invoke(command, ["--json"])
+    assert done.exit_code == 4
+    found = json.loads(done.output)
+    assert found["ok"] is False
+    assert (found["findings"][0]["name"], found["findings"][0]["status"]) == ("docker", "failed")
+    assert found["findings"][0]["remedy"]
+    assert "python" in [finding["name"] for finding in found["findings"]]
+
+
+# -- on a real engine ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """After the test no container or network of a doctor's site is there."""
+    yield
+    assert doctors_sites() == []
+
+
+def doctors_sites() -> list[str]:
+    found = removal.find(Engine())
+    return [site.id for site in found if site.id and site.id.startswith("doctor-")]
+
+
+@pytest.mark.docker
+@pytest.mark.usefixtures("nothing_left")
+def test_this_machine_can_run_trials() -> None:
+    """What this project's own tests need is found, by trying: cuts on both families, freezing, patching clocks."""
+    images.ensure(images.connect(), images.names(), report=print)
+    done = CliRunner().invoke(command, ["--json"])
+    found = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
+    for name in ("docker", "images", "network", "partition", "freeze", "event times", "size"):
+        assert found[name]["status"] in ("ok", "limited"), found[name]
+    assert "cuts and mends" in found["partition"]["detail"]
+    assert done.exit_code == 0
+    assert all(each["remedy"] for each in found.values() if each["status"] == "failed")
+
+
+@pytest.mark.docker
+@pytest.mark.usefixtures("nothing_left")
+def test_a_node_image_that_lacks_its_tools_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A given image is no exception: etcd's has neither python3 nor iptables."""
+    client = images.connect()
+    etcd = images.resolve(client, ["etcd"], {"etcd": images.BUILT})["etcd"]
+    monkeypatch.setenv("FENCEPOST_IMAGE_NODE", etcd.reference)
+    done = CliRunner().invoke(command, [])
+    assert done.exit_code == 4
+    assert "failed" in done.output
+    assert "python3" in done.output
+
+
+@pytest.mark.docker
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_examination_removes_its_node(number: signal.Signals) -> None:
+    """Ctrl-C in the middle: the containers go before the process does."""
+    program = "from harness.cli import main; import sys; sys.argv[1:] = ['doctor']; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ}
+    )
+    try:
+        eventually("a node of the doctor's", doctors_sites, 30)
+        process.send_signal(number)
+        process.communicate(timeout=30)
+        assert process.returncode == 130
+    finally:
+        process.kill()
+        process.communicate()
