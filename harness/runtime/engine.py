@@ -15,7 +15,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -28,6 +28,8 @@ from harness.errors import HarnessError, RuntimeUnavailable
 API_TIMEOUT_SECONDS = 60
 """For one call; a loaded machine was seen to take 14 s for one start, a hanging daemon takes for ever."""
 CONNECT_TIMEOUT_SECONDS = 10
+OLDEST_API = "1.24"
+"""Only for asking which version the engine has."""
 POOL_SIZE = 32
 """Connections that are kept for calls from several threads; more threads open more, at a cost, and nothing breaks."""
 NO_SSH = (
@@ -43,7 +45,8 @@ def connect() -> docker.DockerClient:
     Its API version is negotiated. Raises RuntimeUnavailable with the reason and the remedy.
     """
     try:
-        client = docker.DockerClient.from_env(version="auto", timeout=CONNECT_TIMEOUT_SECONDS, max_pool_size=POOL_SIZE)
+        version = _client(OLDEST_API).api.version(api_version=False)["ApiVersion"]
+        client = _client(str(version))
     except (DockerException, requests.exceptions.RequestException, OSError) as error:
         reason = _innermost(error)
         if os.environ.get("DOCKER_HOST", "").startswith("ssh://") or "SSHHTTPAdapter" in reason:
@@ -55,8 +58,17 @@ def connect() -> docker.DockerClient:
     if urlsplit(client.api.base_url).netloc == "ssh":
         raise RuntimeUnavailable(NO_SSH)
     client.api.timeout = API_TIMEOUT_SECONDS
-    if urlsplit(client.api.base_url).scheme == "http+docker":
-        client.api.trust_env = False  # no proxy applies to a unix socket, and looking for one costs each call 0.3 ms
+    return client
+
+
+def _client(api_version: str) -> docker.DockerClient:
+    """Not `version="auto"`: that asks before the session can be told to leave the environment alone.
+
+    The environment's proxies are not for this address, and its REQUESTS_CA_BUNDLE would win over the engine's own
+    certificate.
+    """
+    client = docker.DockerClient.from_env(version=api_version, timeout=CONNECT_TIMEOUT_SECONDS, max_pool_size=POOL_SIZE)
+    client.api.trust_env = False
     return client
 
 
@@ -184,7 +196,7 @@ class Engine:
         tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not secure:
             return PlainTransport(tcp)
-        return TlsTransport(self._tls_context().wrap_socket(tcp, server_hostname=url.hostname))
+        return TlsTransport(tcp, self._tls_context(), url.hostname)
 
     def _tls_context(self) -> ssl.SSLContext:
         verify, certificate = self.api.verify, self.api.cert
@@ -266,58 +278,104 @@ class PlainTransport:
 
 
 class TlsTransport:
-    """Over TLS. Every call into the TLS object is short and under one lock, since OpenSSL's are not for two threads.
+    """Over TLS on a connected socket.
 
     Ending the sending side means a `close_notify`, as Go's `CloseWrite` sends it: with a bare FIN instead the engine
-    would take the stream for broken and drop the program's output too.
+    takes the stream for broken and drops the program's output too. Python's own TLS socket can't send one without
+    reading, and throws away what it reads (seen: an answer of 20 MB lost), so the TLS object here is apart from the
+    socket, and is given nothing to read in that moment. Every call into it is short and under one lock: it is not made
+    for two threads.
     """
 
-    def __init__(self, sock: ssl.SSLSocket) -> None:
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext, host: str) -> None:
         self._socket = sock
-        self._lock = threading.Lock()
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self._lock = threading.Lock()  # guards the three above and the one below
+        self._early: list[bytes] = []
+        self._transmitting = threading.Lock()  # records leave in the order in which they were made
+        try:
+            self._shake_hands()
+        except BaseException:
+            sock.close()
+            raise
         sock.setblocking(False)
 
     def receive(self, size: int, timeout_seconds: float | None = None) -> bytes:
         deadline = _deadline(timeout_seconds)
         while True:
+            with self._lock:
+                if self._early:
+                    return self._early.pop(0)
+                data = self._decrypted(size)
+            if data is not None:
+                return data
+            _ready(self._socket, select.POLLIN, deadline)
             try:
-                with self._lock:
-                    return self._socket.recv(size)
-            except ssl.SSLWantReadError:
-                event = select.POLLIN
-            except ssl.SSLWantWriteError:
-                event = select.POLLOUT
-            except ssl.SSLEOFError:
-                return b""
-            _ready(self._socket, event, deadline)
+                received = self._socket.recv(65536)
+            except BlockingIOError:
+                continue
+            with self._lock:
+                self._take_in(received)
 
     def send(self, data: bytes, timeout_seconds: float) -> None:
         deadline = _deadline(timeout_seconds)
         left = memoryview(data)
         while left:
-            try:
-                with self._lock:
-                    left = left[self._socket.send(left) :]
-                continue
-            except ssl.SSLWantReadError:
-                event = select.POLLIN
-            except ssl.SSLWantWriteError:
-                event = select.POLLOUT
-            _ready(self._socket, event, deadline)
+            with self._lock:
+                left = left[self._tls.write(left[:65536]) :]
+            self._transmit(deadline)
 
     def end_sending(self) -> None:
-        try:
-            with self._lock:
-                self._socket.unwrap()
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return  # our close_notify went out; theirs comes with the end of the program's output
+        with self._lock:
+            while data := self._decrypted(65536):
+                self._early.append(data)
+            with suppress(ssl.SSLWantReadError):  # our close_notify is made; it would wait for theirs
+                self._tls.unwrap()
+        self._transmit(_deadline(API_TIMEOUT_SECONDS))
 
     def shut(self) -> None:
-        # Not SSLSocket.shutdown: that drops the TLS object under the thread that receives.
-        socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+        self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._socket.close()
+
+    def _shake_hands(self) -> None:
+        done = False
+        while not done:
+            try:
+                self._tls.do_handshake()
+                done = True
+            except ssl.SSLWantReadError:
+                pass
+            self._socket.sendall(self._outgoing.read())
+            if not done:
+                self._take_in(self._socket.recv(65536))
+
+    def _take_in(self, received: bytes) -> None:
+        if received:
+            self._incoming.write(received)
+        else:
+            self._incoming.write_eof()
+
+    def _decrypted(self, size: int) -> bytes | None:
+        """Some plain text, empty at the end, None when more has to come from the socket."""
+        try:
+            return self._tls.read(size)
+        except ssl.SSLWantReadError:
+            return None
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            return b""
+
+    def _transmit(self, deadline: float | None) -> None:
+        with self._transmitting:
+            with self._lock:
+                left = memoryview(self._outgoing.read())
+            while left:
+                try:
+                    left = left[self._socket.send(left) :]
+                except BlockingIOError:
+                    _ready(self._socket, select.POLLOUT, deadline)
 
 
 class _Prefixed:
