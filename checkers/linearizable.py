@@ -78,11 +78,10 @@ def _cycle(model: Model, group: Ints) -> list[int] | None:
     if pair is not None:
         a, b = int(group[pair[0]]), int(group[pair[1]])
         some.append((max(a, b), 0, [a, b]))
-    for number, clashes in enumerate((fencing.duplicates(model), fencing.regressions(model)), 1):
-        here = np.flatnonzero(model.lock[clashes.grant] == model.lock[group[0]])
-        if len(here):
-            a, b = int(clashes.before[here[0]]), int(clashes.grant[here[0]])
-            some.append((max(a, b), number, [a, b]))
+    for number, first in enumerate((_first_clashes(model, "duplicates"), _first_clashes(model, "regressions")), 1):
+        clash = first.get(int(model.lock[group[0]]))
+        if clash is not None:
+            some.append((max(clash), number, list(clash)))
     if some:
         return min(some)[2]
     with_token = int(model.has_token[group].sum())
@@ -90,6 +89,20 @@ def _cycle(model: Model, group: Ints) -> list[int] | None:
         return None
     order, left = _take_away(model, group)
     return None if order is not None else _find_cycle(model, left)
+
+
+def _first_clashes(model: Model, kind: str) -> dict[int, tuple[int, int]]:
+    """For each lock the first pair of grants whose tokens are at odds: `duplicates` or `regressions` of fencing."""
+
+    def first() -> dict[int, tuple[int, int]]:
+        clashes = fencing.duplicates(model) if kind == "duplicates" else fencing.regressions(model)
+        locks, places = np.unique(model.lock[clashes.grant], return_index=True)
+        return {
+            lock: (int(clashes.before[place]), int(clashes.grant[place]))
+            for lock, place in zip(locks.tolist(), places.tolist(), strict=True)
+        }
+
+    return model.once(f"first {kind}", first)
 
 
 def _is_order(model: Model, order: Ints) -> bool:

@@ -24,7 +24,7 @@ import numpy as np
 from checkers import words
 from checkers.findings import Finding, Verdict, Word
 from checkers.intervals import Model
-from harness.history.events import ACQUIRE, FAIL, INFO, INVOKE, OK, RELEASE
+from harness.history.events import ACQUIRE, FAIL, INFO, INVOKE, OK, RELEASE, Ints, group_order
 
 #: Configurations that the search looks at before it says "unknown".
 BUDGET = 50_000
@@ -65,15 +65,15 @@ def check(model: Model) -> Verdict:
     found: list[Finding] = []
     answers: list[Word] = []
     orders: list[dict[str, Any]] = []
-    for lock in range(len(model.history.locks)):
-        operations = _operations(model, lock)
+    for lock, rows in _by_lock(model):
+        operations = _operations(model, rows)
         answer, outcome = decide(operations)
         answers.append(answer)
         if answer is False:
             found.append(_finding(model, lock, operations, outcome))
         elif answer is True and model.certificates and operations.needs:
             orders.append(_certificate(model, lock, operations, outcome))
-    stats = {"locks": len(model.history.locks), "decided_by": [3]}
+    stats = {"locks": len(answers), "decided_by": [3]}
     if found:
         return Verdict(False, words.ordered(found), len(found), stats)
     if "unknown" in answers:
@@ -84,11 +84,20 @@ def check(model: Model) -> Verdict:
     return Verdict(True, stats=stats, certificate=certificate)
 
 
-def _operations(model: Model, lock: int) -> _Operations:
+def _by_lock(model: Model) -> list[tuple[int, Ints]]:
+    """The invokes of the acquires and releases of each lock that has any, in order."""
+    history = model.history
+    rows = np.flatnonzero(((history.f == ACQUIRE) | (history.f == RELEASE)) & (history.type == INVOKE))
+    if not len(rows):
+        return []
+    rows = rows[group_order(history.lock[rows].astype(np.int64), len(history.locks))]
+    parts = np.split(rows, np.flatnonzero(np.diff(history.lock[rows])) + 1)
+    return [(int(history.lock[part[0]]), part) for part in parts]
+
+
+def _operations(model: Model, rows: Ints) -> _Operations:
+    """The operations of one lock, from the rows of their invokes."""
     history, u = model.history, model.u
-    rows = np.flatnonzero(
-        ((history.f == ACQUIRE) | (history.f == RELEASE)) & (history.type == INVOKE) & (history.lock == lock)
-    )
     done = history.mate[rows].astype(np.int64)
     outcome = np.where(done >= 0, history.type[done] if len(history) else INFO, INFO)
     rows, done, outcome = rows[outcome != FAIL], done[outcome != FAIL], outcome[outcome != FAIL]

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from checkers import words
-from checkers.findings import Finding, Verdict
-from checkers.intervals import Model, nanoseconds
-from harness.history.events import ACQUIRE, INVOKE, NONE, OK, Ints, crash_epochs, group_order
+from checkers.findings import LISTED, Finding, Verdict
+from checkers.intervals import INF, Model, nanoseconds
+from harness.history.events import ACQUIRE, CRASH, FAULT, INVOKE, NONE, OK, Ints, crash_epochs, group_order
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,16 +35,24 @@ def check(model: Model) -> Verdict:
     limit = None if bound is None else nanoseconds(bound)
     attempts = _attempts(model)
     faults = _fault_spans(model)
-    found: list[Finding] = []
+    held = _held(model)
+    granted = {int(model.lock[group[0]]): group for group in model.by_lock}
+    nobody = np.empty(0, dtype=np.int64)
+    stuck: list[tuple[int, int, int]] = []
+    wanting = dict(_by_lock(attempts.lock, len(history.locks)))
     longest = 0
-    for lock, wanting in _by_lock(attempts.lock, len(history.locks)):
-        low, high = _stretches(model, lock, attempts.start[wanting], attempts.end[wanting], faults)
+    for lock, trying in wanting.items():
+        grants = granted.get(lock, nobody)
+        low, high = _stretches(model.ok[grants], held[grants], attempts.start[trying], attempts.end[trying], faults)
         length = high - low
         longest = max(longest, int(length.max(initial=0)))
         if limit is not None:
-            stuck = np.flatnonzero(length > limit)
-            for i in stuck.tolist():
-                found.append(_stuck(model, attempts, wanting, lock, int(low[i]), int(high[i])))
+            stuck += [(int(high[i]), int(low[i]), lock) for i in np.flatnonzero(length > limit)]
+    # A stretch ends with an event, which is the last of its finding.
+    found = [
+        _stuck(model, attempts, wanting[lock], granted.get(lock, nobody), low, high)
+        for high, low, lock in sorted(stuck)[:LISTED]
+    ]
     stats = {
         "first_grant_after": _first_grant_after(model),
         "handover_seconds": _handovers(model),
@@ -52,7 +60,7 @@ def check(model: Model) -> Verdict:
         "longest_gap": words.seconds(longest),
     }
     if found:
-        return Verdict(False, words.ordered(found), len(found), stats)
+        return Verdict(False, words.ordered(found), len(stuck), stats)
     if limit is None:
         return Verdict("unknown", stats=stats, note="no progress_bound")
     if not len(attempts.row):
@@ -111,15 +119,19 @@ def _fault_spans(model: Model) -> tuple[Ints, Ints]:
     return array[:, 0], array[:, 1]
 
 
-def _stretches(model: Model, lock: int, start: Ints, end: Ints, faults: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-    """The stretches of one lock, in order."""
-    grants = np.flatnonzero(model.lock == lock) if len(model.history.locks) > 1 else np.arange(len(model))
-    ok = model.ok[grants]
-    times = np.append(model.history.time, np.iinfo(np.int64).max)
-    given = np.minimum(times[model.given_row[grants]], model.ended[grants])
-    promised = np.maximum(ok, np.minimum(np.minimum(model.promise[grants], given), model.end))
-    # `promise` is NONE, before everything, where there is none.
-    held = np.maximum(model.belief_end[grants], promised)
+def _held(model: Model) -> Ints:
+    """Until when each grant keeps its lock from being free: to the end of its belief, and of its promise unless that
+    was given back before (an own release that returned ok, or the service's word that it isn't held)."""
+    times = np.append(model.history.time, INF)
+    given = np.minimum(times[model.given_row], model.ended)
+    # A promise of NONE is before everything.
+    promised = np.minimum(np.minimum(model.promise, given), model.end)
+    held: Ints = np.maximum(model.ok, np.maximum(model.belief_end, promised))
+    return held
+
+
+def _stretches(ok: Ints, held: Ints, start: Ints, end: Ints, faults: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """The stretches of one lock, in order: its grants over [ok, held], who wants it over [start, end]."""
     low = np.concatenate((ok, faults[0]))
     high = np.concatenate((held, faults[1]))
     times = np.concatenate((start, end, low, high))
@@ -142,23 +154,26 @@ def _stretches(model: Model, lock: int, start: Ints, end: Ints, faults: tuple[In
     return times[opens], times[np.flatnonzero(closes) + 1]
 
 
-def _stuck(model: Model, attempts: _Attempts, wanting: Ints, lock: int, low: int, high: int) -> Finding:
+def _stuck(model: Model, attempts: _Attempts, wanting: Ints, granted: Ints, low: int, high: int) -> Finding:
     """Names the one who had waited longest, and what ended the stretch."""
     history = model.history
+    lock = int(attempts.lock[wanting[0]])
     inside = wanting[(attempts.start[wanting] < high) & (attempts.end[wanting] > low)]
     first = int(attempts.row[inside[np.argmin(attempts.row[inside])]])
     rows = [first]
-    at = int(np.searchsorted(history.time, high, "left"))
-    # What happened at that instant: a grant of this lock before anything else.
-    grants = np.flatnonzero((model.ok == high) & (model.lock == lock))
-    ended_by = "the history ended"
-    if len(grants):
-        rows.append(int(model.ok_row[grants[0]]))
-        ended_by = f"{words.who(model, int(grants[0]))} was granted it"
-    elif at < len(history) and history.time[at] == high:
-        rows.append(at)
-        if high < model.end:
-            ended_by = "a fault began" if any(f.start == high for f in history.faults) else "nobody wanted it any more"
+    # What happened at the instant of its end: a grant of this lock before anything else.
+    at = int(np.searchsorted(model.ok[granted], high, "left"))
+    if at < len(granted) and model.ok[granted[at]] == high:
+        rows.append(int(model.ok_row[granted[at]]))
+        ended_by = f"{words.who(model, int(granted[at]))} was granted it"
+    else:
+        ended_by = "a fault began" if any(f.start == high for f in history.faults) else "nobody wanted it any more"
+        if high == model.end:
+            ended_by = "the history ended"
+        first_then, after = (int(np.searchsorted(history.time, high, side)) for side in ("left", "right"))
+        then = np.arange(first_then, after)
+        about = (history.lock[then] == lock) & (history.f[then] < CRASH) | (history.f[then] == FAULT)
+        rows.append(int(then[about][0]) if about.any() else first_then)
     wait = words.at(low, int(history.time[first]))
     others = len(np.unique(history.process[attempts.row[inside]])) - 1
     also = f" (and {others} more)" if others else ""

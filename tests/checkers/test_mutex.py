@@ -59,7 +59,8 @@ def test_it_answers_as_an_exhaustive_search_does() -> None:
     answers = []
     for seed in range(4000):
         model = build(random_mutex(seed))
-        operations = mutex._operations(model, 0)
+        ((_, rows),) = mutex._by_lock(model)
+        operations = mutex._operations(model, rows)
         answer, outcome = mutex.decide(operations)
         assert answer is exhaustive(operations), seed
         answers.append(answer)
@@ -118,6 +119,8 @@ def test_the_search_gives_up_within_its_bound() -> None:
     for i in range(40):
         events.append((0, i, "invoke acquire" if i % 2 else "invoke release"))
     events += [(1, 0, "ok release"), (1, 0, "invoke acquire"), (1, 1, "ok acquire"), (1, 0, "ok acquire")]
-    operations = mutex._operations(build(make(*events, owners=False, uncertainty=2)), 0)
+    model = build(make(*events, owners=False, uncertainty=2))
+    ((_, rows),) = mutex._by_lock(model)
+    operations = mutex._operations(model, rows)
     answer, _ = mutex._search(operations)
     assert answer in (True, "unknown")
