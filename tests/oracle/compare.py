@@ -8,7 +8,7 @@ from typing import Any
 from checkers import judge as judge_by_checkers
 from harness.errors import HistoryError
 from harness.history.reader import read as read_by_harness
-from tests.oracle.reading import Malformed, read
+from tests.oracle.reading import Event, Malformed, read
 from tests.oracle.verdicts import Finding, Judgement, judge
 
 #: Stats that the contract defines precisely; of `progress` and `faults` it defines none to compare.
@@ -65,6 +65,7 @@ def differences(oracle: Judgement | Malformed, checked: dict[str, Any] | History
         same(f"{name}.valid", verdict.valid, other["valid"])
         if "Traceback" in str(other.get("note")):
             found.append(f"{name}: {other['note']}")
+        found += [f"{name}: {what}" for what in _disordered(other["findings"], oracle.placed)]
         if name == "linearizable":
             same(f"{name}.count > 0", bool(verdict.findings), other["count"] > 0)
             continue
@@ -75,6 +76,19 @@ def differences(oracle: Judgement | Malformed, checked: dict[str, Any] | History
             same(f"{name}.stats.{key}", verdict.stats[key], _near(other["stats"][key], verdict.stats[key]))
         found += [f"{name}: {what}" for what in _unmatched(verdict.findings, other["findings"])]
     return found
+
+
+def _disordered(listed: list[dict[str, Any]], placed: dict[int, Event]) -> list[str]:
+    """Events come in order of time (ties by line), findings by the time of the last of their events; all have words."""
+    wrong = []
+    for finding in listed:
+        positions = [placed[line].position for line in finding["events"]]
+        if not positions or positions != sorted(set(positions)):
+            wrong.append(f"events not in order: {finding}")
+        if not finding["text"]:
+            wrong.append(f"no words: {finding}")
+    ends = [max(placed[line].time for line in finding["events"]) for finding in listed if finding["events"]]
+    return [*wrong, "findings not in order"] if ends != sorted(ends) else wrong
 
 
 def _near(value: Any, exact: Any) -> Any:

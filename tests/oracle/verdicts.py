@@ -49,6 +49,8 @@ class Judgement:
     verdicts: dict[str, Verdict]
     events: int
     grants: int
+    placed: dict[int, Event]
+    """The events by their lines."""
 
 
 def judge(history: History) -> Judgement:
@@ -74,7 +76,8 @@ def judge(history: History) -> Judgement:
         valid = False
     elif "unknown" in words or len(found) < history.setting("min_grants", 0):
         valid = "unknown"
-    return Judgement(valid, sorted(required), verdicts, len(history.events), len(found))
+    placed = {event.line: event for event in history.events}
+    return Judgement(valid, sorted(required), verdicts, len(history.events), len(found), placed)
 
 
 def _pairs(found: list[Grant]) -> Iterator[tuple[Grant, Grant]]:
