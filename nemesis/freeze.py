@@ -47,16 +47,25 @@ class Freeze:
         return targets.sensible(target, servers)
 
     def start(self, env: Environment) -> Started:
-        """Freeze all targets side by side."""
-        hit = targets.resolve(env, self.target, random.Random(f"freeze/{self.seed}"), patience=self.patience)
-        self._hit = hit.nodes
-        started = [env.agent(n).start("freeze", fault=self._name, **selection(env, n)) for n in hit.nodes]
-        answers, errors = settle(started, 6.0)
-        evidence: dict[str, Any] = {"frozen": {hit.nodes[index]: answer for index, answer in answers.items()}}
-        if self.target == "holder":
-            evidence["held_when_frozen"] = env.holder() == hit.nodes[0]
-        if errors:
-            return Started("unproven", hit.nodes, hit.processes, evidence, "; ".join(map(str, errors.values())))
+        """Freeze all targets side by side. A holder that had just let go is let go on, and the next one aimed at."""
+        missed: list[str] = []
+        rng = random.Random(f"freeze/{self.seed}")
+        while True:
+            hit = targets.resolve(env, self.target, rng, patience=self.patience)
+            self._hit = hit.nodes
+            started = [env.agent(n).start("freeze", fault=self._name, **selection(env, n)) for n in hit.nodes]
+            answers, errors = settle(started, 6.0)
+            evidence: dict[str, Any] = {"frozen": {hit.nodes[index]: answer for index, answer in answers.items()}}
+            if errors:
+                return Started("unproven", hit.nodes, hit.processes, evidence, "; ".join(map(str, errors.values())))
+            if self.target != "holder":
+                break
+            evidence["held_when_frozen"] = targets.still_holds(env, hit.nodes[0])
+            evidence["missed"] = missed
+            if evidence["held_when_frozen"] or len(missed) == targets.AIMS - 1:
+                break
+            missed.append(hit.nodes[0])
+            env.agent(hit.nodes[0]).call("thaw", fault=self._name)
         return Started("landed", hit.nodes, hit.processes, evidence)
 
     def stop(self, env: Environment) -> Stopped:

@@ -31,6 +31,10 @@ SERVERS = ("leader", "follower", "one", "minority", "majority", "all")
 CONTENDERS = ("holder", "waiter")
 NAME = re.compile(r"[a-z]+\d+")
 POLL_SECONDS = 0.02
+DRAIN_SECONDS = 0.03
+"""How long the last words of a contender may be on their way to the harness."""
+AIMS = 4
+"""How often a fault aims at the holder before it takes what it has hit: holds can be short, and a machine slow."""
 
 
 class NoTarget(HarnessError):
@@ -115,6 +119,19 @@ def resolve(env: Environment, target: str, rng: random.Random, *, patience: floa
     if target in env.contenders:
         return Resolved((target,), (env.contenders[target],))
     raise UsageError(f"no node {target!r} in this trial (nodes: {', '.join([*servers, *env.contenders])})")
+
+
+def still_holds(env: Environment, node: str) -> bool:
+    """Whether a contender that was just stopped or cut off still held the lock at that moment.
+
+    What it had said before is on its way yet, so the answer counts only once it has stood for a short while.
+    """
+    end = time.monotonic() + DRAIN_SECONDS
+    while env.holder() == node:
+        if time.monotonic() > end:
+            return True
+        time.sleep(POLL_SECONDS / 4)
+    return False
 
 
 def _leader(env: Environment, patience: float) -> str:

@@ -7,6 +7,7 @@ of the machine's own network, firewall or processes is touched. Needs root.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import subprocess
@@ -21,12 +22,21 @@ from harness.runtime.base import Completed, LineHandler
 PATIENCE = 15.0
 
 
+@functools.cache
 def why_not() -> str | None:
     """Why such nodes can't be made here; None when they can."""
     if os.geteuid() != 0:
         return "needs root, to make namespaces"
     missing = [tool for tool in ("unshare", "nsenter", "ip", "iptables") if shutil.which(tool) is None]
-    return f"needs {', '.join(missing)}" if missing else None
+    if missing:
+        return f"needs {', '.join(missing)}"
+    tried = subprocess.run(
+        ["unshare", "--net", "--pid", "--mount", "--fork", "--mount-proc", "iptables", "-S"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    return f"namespaces can't be made here: {tried.stderr.strip()}" if tried.returncode else None
 
 
 def until(condition: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:

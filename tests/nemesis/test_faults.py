@@ -191,6 +191,23 @@ def test_freeze_of_the_holder(env: SmallTrial) -> None:
     assert fault.stop(env).receipt == "undone"
 
 
+@pytest.mark.parametrize("kind", ["freeze", "partition"])
+def test_a_holder_that_had_let_go_is_not_taken_for_one(
+    env: SmallTrial, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """When the holder released while it was being hit, the fault aims again, at whoever holds then."""
+    aims = iter(["c0", "c1"])
+    monkeypatch.setattr(env, "wait_for_holder", lambda timeout_seconds: next(aims))
+    env.holds = "c1"  # c0 had released before it was hit
+    fault = faults.make(kind, "holder", {"resource_port": 1} if kind == "partition" else {})
+    started = fault.start(env)
+    assert (started.receipt, started.targets, started.processes) == ("landed", ("c1",), (1,))
+    assert started.evidence["missed"] == ["c0"]
+    assert started.evidence["held_when_frozen" if kind == "freeze" else "held_when_cut"] is True
+    assert env.links["c0"].call("verify_clean")["clean"] is True
+    assert fault.stop(env).receipt == "undone"
+
+
 def test_freeze_of_a_dead_service_is_unproven(env: SmallTrial) -> None:
     """A fault that found nothing to hit says so, and its undo is still fine."""
     env.links["n1"].call("kill")
