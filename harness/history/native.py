@@ -17,8 +17,9 @@ from __future__ import annotations
 import mmap
 import os
 import pickle
-import struct
+import signal
 import threading
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import compress
@@ -387,27 +388,29 @@ def _by_two(stream: BinaryIO, path: Path, start: int, line: int, size: int) -> C
             os.close(read_end)
             _read_half(path, middle, shared, write_end)
             code = 0
+        except BrokenPipeError:
+            pass  # the parent found an error in its half, or was interrupted, and no longer listens
+        except BaseException:
+            traceback.print_exc()
+            raise
         finally:
             os._exit(code)
+    os.close(write_end)
+    first = _Part(path)
     try:
-        os.close(write_end)
-        first = _Part(path)
-        failed: HistoryError | None = None
-        try:
-            first.read(stream, start, middle, line)
-        except HistoryError as error:
-            failed = error  # lines of the first half come before all of the second
+        # An error in this half comes before all in the other: the pipe is closed unread, and the child ends by that.
         with os.fdopen(read_end, "rb") as pipe:
-            message = pipe.read() if failed is None else b""
-    finally:
+            first.read(stream, start, middle, line)
+            message = pipe.read()
         _, status = os.waitpid(child, 0)
-    try:
-        if failed is not None:
-            raise failed
+        child = 0
         if status != 0 or not message:
             raise HistoryError(path, 0, f"the process that read the second half failed (wait status {status})")
         return _join(first, cast(_Report, pickle.loads(message)), shared, path)
     finally:
+        if child:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
         os.close(shared)
 
 
@@ -432,7 +435,7 @@ def _read_half(path: Path, start: int, shared: int, pipe: int) -> None:
         stream.write(pickle.dumps(report))
 
 
-_ROW_BYTES = sum(struct.calcsize({"i8": "q", "f8": "d", "i4": "i", "i1": "b"}[t]) for t, _ in COLUMN_TYPES.values())
+_ROW_BYTES = sum(np.dtype(dtype).itemsize for dtype, _ in COLUMN_TYPES.values())
 
 
 def _views(memory: mmap.mmap, count: int) -> Iterator[tuple[str, Any]]:

@@ -122,12 +122,12 @@ def judged(history: History) -> tuple[bool, dict[str, Any]]:
 def test_it_answers_as_trying_every_order_does(tokens: str) -> None:
     """On small histories with all, no and some tokens; both answers are met often."""
     answers = []
-    for seed in range(1500):
+    for seed in range(600):
         history = random_grants(seed, tokens=tokens)
         found, grants = judged(history)
         assert found == orderable(list(grants.values()), build(history).u), seed
         answers.append(found)
-    assert 100 < sum(answers) < 1400
+    assert 60 < sum(answers) < 540
 
 
 def test_certificates_of_the_recorded_cases() -> None:
@@ -146,7 +146,7 @@ def test_certificates_of_the_recorded_cases() -> None:
 def test_longer_cycles_with_some_tokens_missing() -> None:
     """Aimed at cycles of three, of which no two holds are at odds: neither `lease` nor `fencing` sees those."""
     longest = []
-    for seed in range(2000):
+    for seed in range(800):
         history = random_triples(seed)
         found, grants = judged(history)
         assert found == orderable(list(grants.values()), 0), seed
@@ -159,7 +159,7 @@ def test_longer_cycles_with_some_tokens_missing() -> None:
                 assert judgement.verdicts["fencing"].count in (0, None)
                 assert not judgement.verdicts["lease"].findings
                 assert not judgement.verdicts["fencing"].findings
-    assert longest.count(3) > 20
+    assert longest.count(3) > 10
 
 
 def test_a_late_grant_can_end_before_one_that_it_must_follow() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import fields
@@ -318,3 +319,36 @@ def test_all_ways_of_reading_agree(lines: list[bytes], end: bytes, tmp_path: Pat
     path = written(tmp_path, (end or b"\n").join(lines) + end)
     results = ways(lambda: outcome(path))
     assert all(same(result, results[0]) for result in results), results
+
+
+def test_no_process_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever ends the reading of the first half, the second process is gone after it; and its own death is told."""
+    path = written(tmp_path, META_LINE + b"".join(line("x", "info", time=str(i)) for i in range(1000)))
+    monkeypatch.setattr(native, "_FORK_FROM", 0)
+    monkeypatch.setattr(native, "_may_fork", lambda: True)
+    children: list[int] = []
+    fork = os.fork
+
+    def noted() -> int:
+        children.append(fork())
+        return children[-1]
+
+    monkeypatch.setattr(native.os, "fork", noted)
+    with monkeypatch.context() as patch:
+        patch.setattr(native._Part, "columns", lambda self: os._exit(7))  # only the second process comes here first
+        with pytest.raises(HistoryError, match="second half failed"):
+            read(path)
+    take = native._Part._take
+
+    def interrupted(self: Any, chunk: bytes, number: int) -> None:
+        if number == 1:
+            raise KeyboardInterrupt
+        take(self, chunk, number)
+
+    monkeypatch.setattr(native._Part, "_take", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        read(path)
+    assert len(children) == 2
+    for child in children:
+        with pytest.raises(ProcessLookupError):
+            os.kill(child, 0)
