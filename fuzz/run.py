@@ -12,6 +12,7 @@ cases and a few random histories; bytes that break something are left in build/f
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -59,6 +60,7 @@ def one(data: bytes, target: str, file: Path) -> None:
             judgement = judge(history, certificates=True)
         except UsageError:  # the meta requires a verdict that doesn't exist
             continue
+        json.dumps(judgement.to_json(), ensure_ascii=False).encode()  # what check prints
         for name, verdict in judgement.verdicts.items():
             if "Traceback" in (verdict.note or ""):
                 raise Broken(f"{name}: {verdict.note}")
@@ -90,7 +92,6 @@ def seeds(target: str, folder: Path) -> None:
 
 def _foreign(history: events.History, target: str, header: bool) -> bytes:
     import io
-    import json
 
     from harness.history import edn
 

@@ -169,7 +169,7 @@ def forms(text: str, *, splice: bool = False) -> Iterator[Form]:
                 values = []
                 continue
         elif kind == 10:
-            value = _character(match[10])
+            value = whole(_character(match[10]), lines.of(start))
         elif kind == 11:
             stack.append(("^", start, values))
             values = []
@@ -236,7 +236,15 @@ def _unescape(text: str, line: int) -> str:
             return chr(int(code, 8))
         raise EdnError(line, f"\\{code} in a string means nothing")
 
-    return _ESCAPE.sub(replace, text)
+    return whole(_ESCAPE.sub(replace, text), line)
+
+
+def whole(text: str, line: int) -> str:
+    """The text with escaped surrogate pairs joined, as Clojure and Java mean them. Half a pair can't be written out."""
+    try:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError:
+        raise EdnError(line, "half of a surrogate pair, which is no character") from None
 
 
 def _skip(text: str, place: int) -> int:

@@ -185,7 +185,7 @@ class _Source:
         except OSError as error:
             raise self.error(0, error.strerror or str(error)) from None
         try:
-            return data.decode()
+            return data.removeprefix(b"\xef\xbb\xbf").decode()
         except UnicodeDecodeError as error:
             raise self.error(data.count(b"\n", 0, error.start) + 1, "not UTF-8") from None
 
@@ -194,6 +194,7 @@ class _Source:
             return None
         try:
             meta = json.loads(text.partition("\n")[0][len(HEADER) :])
+            edn.whole(json.dumps(meta, ensure_ascii=False), 1)
         except (ValueError, RecursionError):
             meta = None
         if not isinstance(meta, dict):
@@ -435,6 +436,8 @@ def _json_values(text: str) -> Iterator[tuple[int, Any]]:
             raise edn.EdnError(lines.of(error.pos), f"not JSON: {error.msg}") from None
         except (ValueError, RecursionError) as error:
             raise edn.EdnError(lines.of(place), f"not JSON that can be read: {error}") from None
+        if "\\u" in text[place:end]:
+            edn.whole(json.dumps(value, ensure_ascii=False), lines.of(place))
         yield lines.of(place), value
         place, first = skip(end), False
     if array:

@@ -28,6 +28,7 @@ def values(text: str, *, splice: bool = False) -> list[Any]:
         ("##Inf", float("inf")),
         (r'"a\nb\u00e9\"\\"', 'a\nbé"\\'),
         (r"\newline", "\n"),
+        (r'"\ud83d\ude00"', "\U0001f600"),
         (r"\(", "("),
         ("(1 [2] #{3})", [1, [2], [3]]),
         ("{:a 1,, :b {}}", {"a": 1, "b": {}}),
@@ -57,6 +58,7 @@ def test_a_form_is_read(text: str, value: Any) -> None:
         ("9" * 5000, 1, "a number with too many digits"),
         (r'"\q"', 1, r"\q in a string means nothing"),
         ("1/0", 1, "1/0 is not a number"),
+        ('"a\\ud83d"', 1, "half of a surrogate pair, which is no character"),
     ],
 )
 def test_what_cannot_be_read_has_a_line(text: str, line: int, reason: str) -> None:

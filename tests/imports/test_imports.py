@@ -259,6 +259,7 @@ def test_what_is_wrong_is_told_by_line(tmp_path: Path, text: str | bytes, line: 
         ("[]\n[]", 2, "something follows the array"),
         ("[" * 100_000, 1, "not JSON that can be read"),
         ('[{"a":' + "1" * 5000 + "}]", 1, "not JSON"),
+        ('[{"type": "info", "process": 0, "f": "x"},\n {"f": "\\ud800"}]', 2, "half of a surrogate pair"),
     ],
 )
 def test_malformed_json_is_told_by_line(tmp_path: Path, text: str, line: int, reason: str) -> None:
