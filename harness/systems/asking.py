@@ -31,7 +31,7 @@ def ask_all(servers: Sequence[Server], question: Callable[[Server], T]) -> dict[
         try:
             return question(server)
         except AgentError as error:
-            return f"no answer: {error}"
+            return str(error)
         except (ValueError, KeyError, TypeError, IndexError) as error:
             return f"answer not understood: {type(error).__name__}: {error}"
 
@@ -43,12 +43,15 @@ def ask_all(servers: Sequence[Server], question: Callable[[Server], T]) -> dict[
 
 
 def ask_json(server: Server, method: str, path: str, *, port: int, document: Any = None) -> Any:
-    """One request with a JSON answer; ValueError with the status when it isn't 200."""
+    """One request with a JSON answer. AgentError, as for no answer, when the status isn't 200 or it is no JSON."""
     body = b"" if document is None else json.dumps(document).encode()
     reply = server.http(method, path, port=port, body=body, timeout_seconds=LOOK_SECONDS)
     if reply.status != 200:
-        raise ValueError(f"status {reply.status}: {reply.body[:120].decode(errors='replace').strip()}")
-    return json.loads(reply.body)
+        raise AgentError(f"status {reply.status}: {reply.body[:120].decode(errors='replace').strip()}")
+    try:
+        return json.loads(reply.body)
+    except ValueError:
+        raise AgentError(f"not JSON: {reply.body[:120]!r}") from None
 
 
 def b64(text: str) -> str:

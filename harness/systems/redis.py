@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.errors import UsageError
+from harness.errors import AgentError, UsageError
 from harness.runtime.base import ServiceSpec
 from harness.systems.asking import LOOK_SECONDS, ask_all, options, says
 from harness.systems.base import Leadership, Server, Settings
@@ -76,7 +76,7 @@ class Redis:
         for line in data.splitlines():
             if line.startswith("redis_version:"):
                 return line.partition(":")[2].strip()
-        raise ValueError(f"INFO without redis_version: {data[:120]!r}")
+        raise AgentError(f"INFO without redis_version: {data[:120]!r}")
 
     def client_config(self, settings: Settings, nodes: Mapping[str, Sequence[str]]) -> dict[str, Any]:
         """See `System.client_config`."""

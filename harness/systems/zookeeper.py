@@ -13,7 +13,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.errors import UsageError
+from harness.errors import AgentError, UsageError
 from harness.runtime.base import ServiceSpec
 from harness.systems.asking import LOOK_SECONDS, ask_all, in_range, options, says
 from harness.systems.base import Leadership, Server, Settings
@@ -116,13 +116,13 @@ class ZooKeeper:
         return True, says(seen)
 
     def _state(self, server: Server) -> tuple[str, int, str]:
-        """One server's view: its mode, the epoch (the high half of its zxid), its version. ValueError while it
+        """One server's view: its mode, the epoch (the high half of its zxid), its version. AgentError while it
         doesn't serve.
         """
         told = server.tcp(b"srvr", port=PORT, timeout_seconds=LOOK_SECONDS).decode(errors="replace")
         facts = dict(line.partition(": ")[::2] for line in told.splitlines())
         if "Mode" not in facts or "Zxid" not in facts:
-            raise ValueError(told.strip()[:120] or "an empty answer")
+            raise AgentError(told.strip()[:120] or "an empty answer")
         version = facts.get("Zookeeper version", "").partition("-")[0]
         return facts["Mode"], int(facts["Zxid"], 16) >> 32, version
 
@@ -138,13 +138,13 @@ class ZooKeeper:
         payload = b"".join(_buffer(part) for part in (connect, create, close))
         frames = _frames(server.tcp(payload, port=PORT, timeout_seconds=LOOK_SECONDS))
         if len(frames) < 2 or len(frames[0]) < 16 or len(frames[1]) < 16:
-            raise ValueError(f"{len(frames)} of 3 answers")
+            raise AgentError(f"{len(frames)} of 3 answers")
         _, timeout, session = struct.unpack(">iiq", frames[0][:16])
         _, _, error = struct.unpack(">iqi", frames[1][:16])
         if timeout <= 0 or session == 0:
-            raise ValueError("no session")
+            raise AgentError("no session")
         if error not in (0, NODE_EXISTS):
-            raise ValueError(f"create was answered with error {error}")
+            raise AgentError(f"create was answered with error {error}")
 
     def _said(self, states: Mapping[str, tuple[str, int, str] | str]) -> dict[str, str]:
         return {

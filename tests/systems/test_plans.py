@@ -1,0 +1,126 @@
+"""What a system is configured with, and which options it takes: pure, from settings and addresses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from harness import registry
+from harness.errors import UsageError
+from harness.systems.base import Settings, System
+from harness.systems.etcd import minimum_ttl_seconds
+
+NAMES = registry.names("systems")
+NODES = {f"n{number}": (f"192.0.2.{number}", f"2001:db8::{number}") for number in range(1, 6)}
+
+
+def nodes(count: int) -> dict[str, tuple[str, ...]]:
+    return dict(list(NODES.items())[:count])
+
+
+def settings(system: System, ttl: float = 2.0, **options: object) -> Settings:
+    return Settings(ttl, system.server_counts[0], f"image/{system.name}", options)
+
+
+@pytest.fixture(params=NAMES)
+def system(request: pytest.FixtureRequest) -> System:
+    loaded: System = registry.load("systems", request.param)()
+    return loaded
+
+
+def test_every_size_gets_a_service_for_each_node(system: System) -> None:
+    """A plan covers exactly the nodes, with the image that was asked for."""
+    for count in system.server_counts:
+        plan = system.plan(settings(system), nodes(count))
+        assert list(plan) == list(nodes(count))
+        assert {spec.image for spec in plan.values()} == {f"image/{system.name}"}
+
+
+def test_the_client_is_told_all_servers_by_name(system: System) -> None:
+    """Endpoints are plain JSON, in the order of the nodes, and the client that is named exists."""
+    config = system.client_config(settings(system), nodes(system.server_counts[0]))
+    assert json.loads(json.dumps(config)) == config
+    assert config["endpoints"] == [[name, system.port] for name in nodes(system.server_counts[0])]
+    assert system.client in registry.names("clients")
+
+
+def test_what_decides_about_leases_is_recorded(system: System) -> None:
+    """The record is plain JSON and says on which clock leases run."""
+    recorded = system.recorded(settings(system))
+    assert json.loads(json.dumps(recorded)) == recorded
+    assert "lease_clock" in recorded
+
+
+def test_an_unknown_option_is_refused_with_the_known_ones(system: System) -> None:
+    """A typing error is told with what would be right."""
+    with pytest.raises(UsageError, match=r"unknown system option 'colour' \(known: "):
+        system.plan(settings(system, colour="red"), nodes(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value", "words"),
+    [
+        ("etcd", "heartbeat_ms", "fast", "must be of type int"),
+        ("etcd", "heartbeat_ms", True, "must be of type int"),
+        ("etcd", "heartbeat_ms", 1, "between 10 and 5000"),
+        ("etcd", "election_ms", 200, "5 heartbeats at least"),
+        ("etcd", "election_ms", 5000, "no lease below 8 s"),
+        ("zookeeper", "tick_ms", 1500, "a session lasts two ticks at least"),
+        ("zookeeper", "sync_ticks", 1, "between 2 and 1000"),
+        ("consul", "lock_delay_seconds", 61, "between 0 and 60"),
+        ("consul", "behavior", "keep", "must be release or delete"),
+        ("consul", "raft_multiplier", 0, "between 1 and 10"),
+        ("redis", "persistence", "sometimes", "must be one of none, everysec, always"),
+    ],
+)
+def test_a_bad_value_is_refused_with_the_option_and_the_reason(
+    name: str, option: str, value: object, words: str
+) -> None:
+    """Before anything is started, the option is named with what would be right."""
+    system = registry.load("systems", name)()
+    with pytest.raises(UsageError, match=words):
+        system.plan(settings(system, **{option: value}), nodes(system.server_counts[0]))
+
+
+@pytest.mark.parametrize(
+    ("heartbeat", "election", "seconds"), [(100, 1000, 2), (100, 600, 1), (500, 5000, 8), (50, 500, 1), (100, 700, 1)]
+)
+def test_etcd_raises_short_leases_to_this(heartbeat: int, election: int, seconds: int) -> None:
+    """ceil(3 * ticks / 2 * heartbeat), as in etcd's server.go; 2 s with its defaults."""
+    assert minimum_ttl_seconds(heartbeat, election) == seconds
+
+
+def test_etcd_counts_leases_in_whole_seconds() -> None:
+    """A ttl that etcd would round is refused, not rounded: the trial would judge by another promise."""
+    system = registry.load("systems", "etcd")()
+    with pytest.raises(UsageError, match="whole seconds"):
+        system.plan(settings(system, ttl=2.5), nodes(3))
+
+
+def test_consul_allows_the_ttl_that_the_contenders_ask_for() -> None:
+    """session_ttl_min follows the ttl: its default of 10 s would refuse every short session."""
+    system = registry.load("systems", "consul")()
+    plan = system.plan(settings(system, ttl=2.5), nodes(3))
+    for name, spec in plan.items():
+        config = json.loads(spec.env["CONSUL_LOCAL_CONFIG"])
+        assert config["session_ttl_min"] == "2500ms"
+        assert config["bind_addr"] == NODES[name][0]
+        assert len(config["retry_join"]) == 2
+
+
+def test_zookeeper_grants_the_session_that_the_contenders_ask_for() -> None:
+    """Two ticks are at most the ttl, and each server has a number of its own."""
+    system = registry.load("systems", "zookeeper")()
+    plan = system.plan(settings(system, ttl=1.0), nodes(3))
+    assert [spec.env["ZOO_MY_ID"] for spec in plan.values()] == ["1", "2", "3"]
+    for spec in plan.values():
+        assert 2 * int(spec.env["ZOO_TICK_TIME"]) <= 1000
+
+
+@pytest.mark.parametrize(("persistence", "word"), [("none", "no"), ("everysec", "everysec"), ("always", "always")])
+def test_redis_persists_as_told(persistence: str, word: str) -> None:
+    """The append-only file is off, or synced as the option says."""
+    system = registry.load("systems", "redis")()
+    command = system.plan(settings(system, persistence=persistence), nodes(1))["n1"].command
+    assert word in command
