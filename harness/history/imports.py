@@ -173,7 +173,9 @@ class _Source:
         self.halves = self._halves(text)
         self.ops = self._pair()
         self.failed_releases = sum(
-            op.invoke.f == "release" and op.completion is not None and op.completion.type == "fail" for op in self.ops
+            op.invoke.f == "release" and done.type == "fail" and "held" not in done.keys
+            for op in self.ops
+            if (done := op.completion) is not None
         )
 
     def error(self, line: int, reason: str) -> HistoryError:
@@ -386,24 +388,41 @@ class _Source:
             return types, moved
         grant: dict[tuple[int | str, str], _Half] = {}
         doubtful: set[tuple[int | str, str]] = set()
-        for op in sorted(self.ops, key=lambda op: (op.completion or op.invoke).position):
+        latest: dict[tuple[int | str, str], _Op] = {}  # of each holder's releases, by their invokes
+        overlapped: set[int] = set()  # grants during which an older release was still open
+        steps = [(op.invoke.position, op) for op in self.ops if op.invoke.f == "release"]
+        steps += [(op.completion.position, op) for op in self.ops if op.completion is not None]
+        for position, op in sorted(steps, key=lambda step: step[0]):
             done, holder = op.completion, (op.invoke.process, op.invoke.keys.get("lock", "lock"))
-            if op.invoke.f == "acquire" and done is not None and done.type == "ok":
+            if position == op.invoke.position:
+                latest[holder] = op
+                if done is None:
+                    doubtful.add(holder)
+            elif done is None:
+                continue
+            elif op.invoke.f == "acquire" and done.type == "ok":
                 grant[holder] = done
                 doubtful.discard(holder)
-            elif op.invoke.f == "release" and (done is None or done.type == "info"):
+                older = latest.get(holder)
+                if older is not None and (older.completion is None or older.completion.position > position):
+                    overlapped.add(position)
+            elif op.invoke.f != "release":
+                continue
+            elif done.type == "info":
                 doubtful.add(holder)
-            elif op.invoke.f == "release" and done is not None and done.type == "ok":
+            elif done.type == "ok":
                 grant.pop(holder, None)
-            elif op.invoke.f == "release" and done is not None and "held" not in done.keys:
-                if policy == "unknown" or owners:
-                    types[done.position] = "info"
-                elif holder in grant and holder in doubtful:
-                    types[done.position] = "info"
-                    del grant[holder]
-                elif holder in grant:
-                    types[done.position] = "ok"
-                    moved[grant.pop(holder).position] = op.invoke
+            elif "held" in done.keys:  # the service's own word, by a mapped field
+                continue
+            elif policy == "unknown" or owners:
+                types[position] = "info"
+            elif holder in grant and op.invoke.position > grant[holder].position:
+                given = grant.pop(holder)
+                if holder in doubtful or given.position in overlapped:
+                    types[position] = "info"
+                else:
+                    types[position] = "ok"
+                    moved[given.position] = op.invoke
         return types, moved
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,51 @@ def test_a_failed_release_is_read_by_a_policy(
     assert history.meta.extra["import"]["release_fail"] == policy
     assert history.meta.extra["import"]["failed_releases"] == 2
     assert history.meta.owners is owners
+
+
+def test_an_older_release_may_still_be_open(tmp_path: Path) -> None:
+    """Its answer comes after the next grant: it wasn't sent for that, and none can be moved to before its end."""
+    text = """\
+{:type :invoke, :f :release, :process 0, :time 10}
+{:type :invoke, :f :acquire, :process 0, :time 20}
+{:type :ok, :f :acquire, :process 0, :time 30}
+{:type :fail, :f :release, :process 0, :time 40}
+{:type :invoke, :f :release, :process 0, :time 50}
+{:type :fail, :f :release, :process 0, :time 60}
+"""
+    history = imports.read(written(tmp_path, text), release_fail="released", owners=False)
+    assert [row[3] for row in rows(history)] == ["invoke", "invoke", "ok", "fail", "invoke", "info"]
+
+
+def test_the_word_of_the_service_outranks_the_policy(tmp_path: Path) -> None:
+    """Where a field says whether it was held."""
+    text = FAILED.replace(":time 40}", ":time 40, :held true}")
+    history = imports.read(written(tmp_path, text), release_fail="released", fields={"held": "held"})
+    assert [row[3] for row in rows(history)] == ["invoke", "info", "invoke", "ok", "invoke", "fail"]
+    assert history.held.tolist()[-1] == 1
+
+
+@pytest.mark.parametrize("owners", [True, False])
+@pytest.mark.parametrize("start", [0, 300])
+def test_whatever_processes_do_can_be_read(tmp_path: Path, owners: bool, start: int) -> None:
+    """Clients that go on, ask twice, answer late or never: under no policy an error, and under each every operation."""
+    path = tmp_path / "history.edn"
+    for seed in range(start, start + 300):
+        source = random.Random(seed)
+        lines: list[str] = []
+        open_ops: list[tuple[int, str]] = []
+        for time in range(source.randrange(2, 30)):
+            if open_ops and source.random() < 0.5:
+                process, f = open_ops.pop(source.randrange(len(open_ops)))
+                kind = source.choice(("ok", "ok", "fail", "info"))
+            else:
+                process, f, kind = source.randrange(3), source.choice(("acquire", "release")), "invoke"
+                open_ops = [op for op in open_ops if op != (process, f)] + [(process, f)]
+            lines.append(f"{{:type :{kind}, :f :{f}, :process {process}, :time {time // 2}}}")
+        path.write_text("\n".join(lines))
+        invoked = sum(":invoke" in line for line in lines)
+        for history in imports.readings(path, owners=owners).values():
+            assert int((history.type == 0).sum()) == invoked, path.read_text()
 
 
 def test_every_reading_of_a_failed_release_can_be_had(tmp_path: Path) -> None:
