@@ -1,0 +1,154 @@
+"""HTTP with one deadline and no retries, against real sockets that misbehave."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from workloads.clients.http import HttpClient, TransportError
+
+Behaviour = Callable[[socket.socket], None]
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ntrue"
+
+
+class Listener:
+    """A server on loopback that does one thing with each connection, and counts them."""
+
+    def __init__(self, behaviour: Behaviour) -> None:
+        self.accepted = 0
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._behaviour = behaviour
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        return "127.0.0.1", self._socket.getsockname()[1]
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            self.accepted += 1
+            threading.Thread(target=self._handle, args=(connection,), daemon=True).start()
+
+    def _handle(self, connection: socket.socket) -> None:
+        with connection:
+            self._behaviour(connection)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def listen() -> Iterator[Callable[[Behaviour], Listener]]:
+    made: list[Listener] = []
+
+    def listener(behaviour: Behaviour) -> Listener:
+        made.append(Listener(behaviour))
+        return made[-1]
+
+    yield listener
+    for each in made:
+        each.close()
+
+
+def answering(*answers: bytes) -> Behaviour:
+    """Reads a request and sends the answer, as often as there are any; then ends the connection."""
+
+    def behave(connection: socket.socket) -> None:
+        for answer in answers:
+            if not connection.recv(65536):
+                return
+            connection.sendall(answer)
+
+    return behave
+
+
+def silent(connection: socket.socket) -> None:
+    while connection.recv(65536):
+        pass
+
+
+def refused() -> tuple[str, int]:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return "127.0.0.1", taken.getsockname()[1]
+
+
+def test_a_connection_is_kept(listen: Callable[[Behaviour], Listener]) -> None:
+    """Two requests, one connection, no switch."""
+    server = listen(answering(OK, OK))
+    counters: Counter[str] = Counter()
+    client = HttpClient([server.endpoint], counters)
+    assert client.json("PUT", "/", {"a": 1}, 2.0) == (200, True)
+    assert client.json("GET", "/", None, 2.0) == (200, True)
+    assert client.connected
+    assert (server.accepted, counters["endpoint_switches"]) == (1, 0)
+    client.close()
+    assert not client.connected
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "kind"),
+    [
+        (silent, "timeout"),
+        (answering(b""), "disconnect"),
+        (answering(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\ntru"), "disconnect"),
+        (answering(b"220 mail.example ESMTP\r\n\r\n"), "garbage"),
+        (answering(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n<p>"), "garbage"),
+    ],
+)
+def test_an_answer_that_does_not_come_is_told_by_how_far_it_got(
+    listen: Callable[[Behaviour], Listener], behaviour: Behaviour, kind: str
+) -> None:
+    """And the next request goes to the next server, over a new connection."""
+    bad, good = listen(behaviour), listen(answering(OK))
+    counters: Counter[str] = Counter()
+    client = HttpClient([bad.endpoint, good.endpoint], counters)
+    with pytest.raises(TransportError) as raised:
+        client.json("PUT", "/", {}, 0.3)
+    assert raised.value.kind == kind
+    assert (bad.accepted, counters["endpoint_switches"]) == (1, 1)
+    assert client.json("PUT", "/", {}, 2.0) == (200, True)
+    client.close()
+
+
+def test_nothing_was_sent_without_a_connection(listen: Callable[[Behaviour], Listener]) -> None:
+    """Refused is `connect`, the one kind that is a certain failure."""
+    client = HttpClient([refused()], Counter())
+    with pytest.raises(TransportError) as raised:
+        client.json("PUT", "/", {}, 1.0)
+    assert raised.value.kind == "connect"
+
+
+def test_the_deadline_is_one_for_the_whole_request(listen: Callable[[Behaviour], Listener]) -> None:
+    """However the time is spent, a request to a silent server ends in time."""
+    client = HttpClient([listen(silent).endpoint], Counter())
+    began = time.monotonic()
+    with pytest.raises(TransportError, match=r"no answer within 0\.40 s"):
+        client.json("PUT", "/", {}, 0.4)
+    assert time.monotonic() - began < 1.0
+
+
+def test_an_error_in_plain_text_is_passed_on(listen: Callable[[Behaviour], Listener]) -> None:
+    """As Consul answers refusals."""
+    server = listen(answering(b"HTTP/1.1 500 Oops\r\nContent-Length: 15\r\n\r\ninvalid session"))
+    client = HttpClient([server.endpoint], Counter())
+    assert client.json("PUT", "/", None, 2.0) == (500, "invalid session")
+    client.close()
+
+
+def test_a_server_that_closes_after_its_answer_costs_nothing(listen: Callable[[Behaviour], Listener]) -> None:
+    """`Connection: close` is honoured: the next request doesn't run into the dead connection."""
+    closing = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\ntrue"
+    server = listen(answering(closing))
+    client = HttpClient([server.endpoint], Counter())
+    for _ in range(2):
+        assert client.json("PUT", "/", {}, 2.0) == (200, True)
+    assert server.accepted == 2
