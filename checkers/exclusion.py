@@ -62,7 +62,7 @@ def _depth_two(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """The maximal spans in which at least two of the intervals overlap."""
     times = np.concatenate((start, end))
     change = np.repeat(np.array([1, -1]), len(start))
-    order = np.argsort(times, kind="stable")
+    order = np.argsort(times)  # among equal times in any order: what lies between them has no length
     times, depth = times[order], np.cumsum(change[order])
     inside = depth[:-1] >= 2
     low, high = times[:-1][inside], times[1:][inside]

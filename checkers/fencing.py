@@ -14,7 +14,7 @@ import numpy as np
 from checkers import pairs, words
 from checkers.findings import LISTED, Finding, Verdict
 from checkers.intervals import Model
-from harness.history.events import Ints
+from harness.history.events import Ints, group_order
 
 #: Of so few fallen tokens each is looked at by itself, which costs one pass over the grants.
 _FEW = 16
@@ -173,7 +173,7 @@ def _any_before_later(model: Model, group: Ints) -> bool:
 def _by_own_order(process: Ints, rank: Ints) -> Ints:
     """The greatest rank among the earlier grants of the same process, -1 where there are none."""
     n = len(rank)
-    order = np.argsort(process, kind="stable")
+    order = group_order(process.astype(np.int64), int(process.max(initial=0)) + 1)
     # Groups ascend by more than any rank, so that a maximum never carries over from the process before.
     group = np.cumsum(np.concatenate(([0], np.diff(process[order]) != 0)))
     lifted = np.maximum.accumulate(rank[order] + group * n)
@@ -215,8 +215,9 @@ def _figures(model: Model) -> tuple[int, int, int]:
         n = len(group)
         total += n * (n - 1) // 2
         unordered += _unordered(model, group)
-        distinct = np.unique(model.token[group])
-        gaps += int(distinct[-1]) - int(distinct[0]) + 1 - len(distinct)
+        token = np.sort(model.token[group])
+        distinct = 1 + int((token[1:] != token[:-1]).sum())
+        gaps += int(token[-1]) - int(token[0]) + 1 - distinct
     return total, unordered, gaps
 
 
@@ -231,8 +232,9 @@ def _unordered(model: Model, group: Ints) -> int:
     n = len(group)
     fails = int((n - np.searchsorted(ok, until, "left")).sum()) - int((until <= ok).sum())
     neither = fails - n * (n - 1) // 2 + pairs.count(ok, until)
-    order = np.argsort(model.process[group], kind="stable")
-    for own in np.split(order, np.flatnonzero(np.diff(model.process[group][order])) + 1):
+    process = model.process[group]
+    order = group_order(process.astype(np.int64), len(model.history.processes))
+    for own in np.split(order, np.flatnonzero(np.diff(process[order])) + 1):
         k = len(own)
         own_fails = int((k - np.searchsorted(ok[own], until[own], "left")).sum()) - int((until[own] <= ok[own]).sum())
         neither -= own_fails - k * (k - 1) // 2

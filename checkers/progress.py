@@ -138,7 +138,7 @@ def _stretches(ok: Ints, held: Ints, start: Ints, end: Ints, faults: tuple[Ints,
     wanted = np.repeat(np.array([1, -1, 0, 0], dtype=np.int32), [len(start), len(start), len(low), len(low)])
     blocked = np.repeat(np.array([0, 0, 1, -1], dtype=np.int32), [len(start), len(start), len(low), len(low)])
     breaks = np.repeat(np.array([False, False, True, False]), [len(start), len(start), len(low), len(low)])
-    order = np.argsort(times, kind="stable")
+    order = np.argsort(times)  # in what order those of one instant come doesn't matter: only their sum is looked at
     times = times[order]
     wanted, blocked = np.cumsum(wanted[order]), np.cumsum(blocked[order])
     last = np.append(np.flatnonzero(times[1:] != times[:-1]), len(times) - 1)
