@@ -1,0 +1,249 @@
+"""Each system and its lock client against the real thing, on nodes of their own.
+
+One cluster for each system, for all tests of it; its tests leave the lock free.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import registry
+from harness.cluster import Cluster
+from harness.runtime import removal
+from harness.runtime.base import Node, NodeSpec
+from harness.runtime.docker import DockerRuntime
+from harness.systems.base import Settings
+from nemesis.link import open_agent
+
+pytestmark = pytest.mark.docker
+
+TTL = 2.0
+LONGEST_LEASE = 2 * TTL + 1.0
+"""After so long every system here has given up on a holder: Consul takes two ttl and its lock-delay."""
+
+
+def signal(node: Node, pid: int, name: str) -> None:
+    """Send a process on a node a signal; the shell's own kill, because a node has no other."""
+    done = node.run(["sh", "-c", f"kill -{name} {pid}"])
+    assert done.exit_code == 0, done.stderr
+
+
+class Driver:
+    """A lock client on a contender's node."""
+
+    def __init__(self, node: Node, process: int, client: str, settings: dict[str, Any]) -> None:
+        self.node = node
+        self._answers: queue.Queue[bytes] = queue.Queue()
+        self._errors: list[bytes] = []
+        source = Path(__file__).with_name("driver.py").read_text()
+        self._spawned = node.spawn(
+            ["python3", "-u", "-c", source], on_line=self._answers.put, on_error_line=self._errors.append
+        )
+        given = {"process": process, "client": client, "settings": settings, "ttl": TTL}
+        self.hello = self._exchange(given, 30.0)
+        assert self.hello["problem"] is None
+
+    def _exchange(self, said: dict[str, Any], seconds: float) -> dict[str, Any]:
+        self._spawned.send(json.dumps(said).encode() + b"\n")
+        return self.answer(seconds)
+
+    def answer(self, seconds: float) -> dict[str, Any]:
+        """The next answer."""
+        try:
+            return json.loads(self._answers.get(timeout=seconds))  # type: ignore[no-any-return]
+        except queue.Empty:
+            words = b"\n".join(self._errors[-5:]).decode(errors="replace")
+            pytest.fail(f"no answer from {self.node.name} within {seconds:g} s; its last words: {words or 'none'}")
+
+    def acquire(self, seconds: float) -> dict[str, Any]:
+        """Try for so long."""
+        return self._exchange({"call": "acquire", "seconds": seconds}, seconds + 10)
+
+    def acquire_later(self, seconds: float) -> None:
+        """Begin to try; the answer comes later."""
+        self._spawned.send(json.dumps({"call": "acquire", "seconds": seconds}).encode() + b"\n")
+
+    def call(self, name: str) -> dict[str, Any]:
+        """renew or release."""
+        return self._exchange({"call": name}, 20.0)
+
+    def signal(self, name: str) -> None:
+        """Send the client's process a signal."""
+        signal(self.node, self.hello["pid"], name)
+
+    def close(self) -> None:
+        """End it."""
+        self._spawned.close_stdin()
+        self._spawned.wait(5.0)
+
+
+@dataclass
+class Running:
+    """A healthy cluster and two clients of its lock."""
+
+    cluster: Cluster
+    seconds: float
+    drivers: list[Driver]
+
+
+Start = Callable[[str, int], Running]
+
+
+@pytest.fixture(scope="module")
+def start() -> Iterator[Start]:
+    """Starts a cluster of a system and a size; all of them are gone after the module, and looked for."""
+    runtime = DockerRuntime()
+    sites: list[Any] = []
+    closing: list[Callable[[], None]] = []
+    made: dict[tuple[str, int], Running] = {}
+
+    def starter(name: str, servers: int) -> Running:
+        if (name, servers) in made:
+            return made[name, servers]
+        site = runtime.open_site(f"test-{secrets.token_hex(4)}")
+        sites.append(site)
+        system = registry.load("systems", name)()
+        settings = Settings(TTL, servers, system.image)
+        specs = [NodeSpec(f"n{number}") for number in range(1, servers + 1)]
+        specs += [NodeSpec(f"c{number}", image="contender", role="contender") for number in range(2)]
+        nodes = site.start_nodes(specs)
+        agents = {node.name: open_agent(node) for node in nodes[:servers]}
+        closing.extend(agent.close for agent in agents.values())
+        cluster = Cluster(system, settings, nodes[:servers], agents)
+        cluster.start()
+        seconds = cluster.wait_healthy(lambda: None)
+        config = system.client_config(settings, cluster.addresses())
+        client = registry.reference("clients", system.client)
+        drivers = [Driver(node, number, client, config) for number, node in enumerate(nodes[servers:])]
+        closing.extend(driver.close for driver in drivers)
+        made[name, servers] = Running(cluster, seconds, drivers)
+        return made[name, servers]
+
+    yield starter
+    for close in closing:
+        close()
+    for site in sites:
+        site.close()
+        assert removal.find(runtime.engine, site.id) == []
+
+
+SYSTEMS = [("redis", 1), ("etcd", 3), ("consul", 3), ("zookeeper", 3)]
+
+
+@pytest.fixture(params=SYSTEMS, ids=[name for name, _ in SYSTEMS])
+def running(request: pytest.FixtureRequest, start: Start) -> Running:
+    return start(*request.param)
+
+
+def test_it_becomes_healthy_and_somebody_leads(running: Running) -> None:
+    """Long before its deadline even on a busy machine; leadership is quick and agrees with itself."""
+    assert running.seconds < running.cluster.system.healthy_within_seconds / 2
+    began = time.monotonic()
+    found = running.cluster.leadership()
+    assert time.monotonic() - began < 1.5
+    assert found.leader in running.cluster.nodes, found.seen
+    assert running.cluster.version()[0].isdigit()
+
+
+def test_the_lock_is_taken_renewed_and_handed_over(running: Running) -> None:
+    """One holds, the other waits in vain, then gets it with a greater token."""
+    first, second = running.drivers
+    held = first.acquire(5.0)
+    assert held["type"] == "ok", held
+    assert held["ttl"] == pytest.approx(TTL)
+    assert first.call("renew")["type"] == "ok"
+    waited = second.acquire(1.0)
+    assert (waited["type"], waited["error"]) == ("fail", waited["error"])
+    assert "held by another" in waited["error"]
+    second.acquire_later(10.0)
+    assert first.call("renew")["type"] == "ok"
+    assert first.call("release")["type"] == "ok"
+    got = second.answer(15.0)
+    assert got["type"] == "ok", got
+    assert got["token"] > held["token"]
+    again = first.call("release")
+    assert (again["type"], again["held"]) == ("fail", False)
+    assert second.call("renew")["type"] == "ok"
+    assert second.call("release")["type"] == "ok"
+
+
+def test_a_waiter_keeps_its_own_lease_alive(running: Running) -> None:
+    """It waits for longer than a lease lasts, behind a holder that renews, and gets a lease that is fresh."""
+    first, second = running.drivers
+    assert first.acquire(5.0)["type"] == "ok"
+    second.acquire_later(4 * TTL)
+    end = time.monotonic() + 1.5 * TTL
+    while time.monotonic() < end:
+        assert first.call("renew")["type"] == "ok"
+        time.sleep(0.2)
+    assert first.call("release")["type"] == "ok"
+    got = second.answer(15.0)
+    assert got["type"] == "ok", got
+    assert (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - got["since"]) / 1e9 < TTL
+    assert second.call("release")["type"] == "ok"
+
+
+def test_a_frozen_holder_loses_the_lock_and_is_told_so(running: Running) -> None:
+    """Not before its time; and when it wakes up, renewing and releasing both say that it isn't held."""
+    first, second = running.drivers
+    held = first.acquire(5.0)
+    assert held["type"] == "ok", held
+    assert first.call("renew")["type"] == "ok"
+    renewed = time.monotonic()
+    first.signal("STOP")
+    got = second.acquire(LONGEST_LEASE + 10)
+    assert got["type"] == "ok", got
+    assert time.monotonic() - renewed > TTL * 0.9
+    assert got["token"] > held["token"]
+    first.signal("CONT")
+    said = first.call("renew")
+    deadline = time.monotonic() + 10
+    while said["type"] == "info" or (said["type"] == "fail" and said["held"] is None):
+        # The first word after waking up may be a broken connection.
+        assert time.monotonic() < deadline, said
+        said = first.call("renew")
+    assert (said["type"], said["held"]) == ("fail", False), said
+    assert first.call("release")["held"] is False
+    assert second.call("renew")["type"] == "ok"
+    assert second.call("release")["type"] == "ok"
+
+
+@pytest.mark.slow
+def test_etcd_runs_with_five(start: Start) -> None:
+    """Five agree, and the lock works."""
+    running = start("etcd", 5)
+    found = running.cluster.leadership()
+    assert len(found.seen) == 5
+    assert len(set(found.seen.values())) == 1
+    assert running.drivers[0].acquire(5.0)["type"] == "ok"
+    assert running.drivers[0].call("release")["type"] == "ok"
+
+
+def test_a_silent_leader_is_still_named(start: Start) -> None:
+    """Frozen, it answers nobody; the others say who it is, within a second or two, until they have elected another."""
+    running = start("etcd", 3)
+    cluster = running.cluster
+    leader = cluster.leader()
+    assert leader is not None
+    node = cluster.nodes[leader]
+    pids = node.run(["sh", "-c", "for p in /proc/[0-9]*; do grep -lx etcd $p/comm; done"]).stdout.split()
+    pid = int(pids[0].decode().split("/")[2])
+    signal(node, pid, "STOP")
+    try:
+        found = cluster.leadership()
+        assert found.leader is not None, found.seen
+        end = time.monotonic() + 20
+        while (found := cluster.leadership()).leader in (None, leader):
+            assert time.monotonic() < end, found.seen
+    finally:
+        signal(node, pid, "CONT")
+    cluster.wait_healthy(lambda: None)
