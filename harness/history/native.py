@@ -160,13 +160,22 @@ def decode_line(text: bytes, number: int, path: Path) -> object:
 # -- chunks -----------------------------------------------------------------------------------------------------------
 
 
+class _Codes(dict[str, int]):
+    """Codes of names, in the order in which they are met; null means the default lock."""
+
+    def __missing__(self, name: str | None) -> int:
+        if name is None:
+            return self[DEFAULT_LOCK]
+        return self.setdefault(name, len(self))
+
+
 class _Part:
     """The events of a part of a file, as columns."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.locks: dict[str, int] = {}
-        self.fs: dict[str, int] = {name: code for code, name in enumerate(KNOWN_F)}
+        self.locks = _Codes()
+        self.fs = _Codes({name: code for code, name in enumerate(KNOWN_F)})
         self.faults: dict[int, FaultRow] = {}
         self.arrays: dict[str, list[Ints]] = {name: [] for name in COLUMN_TYPES}
         self.count = 0
@@ -205,32 +214,21 @@ class _Part:
             return None
         n = len(rows)
         fs, locks = self.fs, self.locks
-        names = list(map(attrgetter("f"), rows))
-        for name in dict.fromkeys(names):  # in their order, so that codes don't depend on hashes
-            fs.setdefault(name, len(fs))
-        f = np.fromiter(map(fs.__getitem__, names), np.int32, n)
+        f = np.fromiter(map(fs.__getitem__, map(attrgetter("f"), rows)), np.int32, n)
         kind = np.frombuffer(bytes(map(_TYPE_CODES.__getitem__, map(attrgetter("type"), rows))), np.int8)
-        ids = list(map(attrgetter("process"), rows))
         try:
-            process = np.fromiter(ids, np.int64, n)
+            process = np.fromiter(map(attrgetter("process"), rows), np.int64, n)
         except ValueError:  # a word among them
-            process = np.fromiter((PROCESS_NAMES.get(p, p) for p in ids), np.int64, n)
+            ids = (PROCESS_NAMES[row.process] if isinstance(row.process, str) else row.process for row in rows)
+            process = np.fromiter(ids, np.int64, n)
         contenders = f <= CRASH
         if bool((contenders & (process <= -LIMIT - 1)).any()) or bool(((f == LOST) | (f == CRASH))[kind != INFO].any()):
             return None
         time = np.fromiter(map(attrgetter("time"), rows), np.int64, n)
         bearing = f < CRASH
         lock = np.zeros(n, np.int32)
-        if bearing.all():
-            lock_names = list(map(attrgetter("lock"), rows))
-        else:
-            lock_names = [row.lock for row in compress(rows, bearing.tobytes())]
-        for name in dict.fromkeys(lock_names):
-            locks.setdefault(DEFAULT_LOCK if name is None else name, len(locks))
-        codes: dict[str | None, int] = dict(locks.items())
-        if None in lock_names:
-            codes[None] = locks[DEFAULT_LOCK]
-        lock[bearing] = np.fromiter(map(codes.__getitem__, lock_names), np.int32, len(lock_names))
+        about = rows if bearing.all() else list(compress(rows, bearing.tobytes()))
+        lock[bearing] = np.fromiter(map(locks.__getitem__, map(attrgetter("lock"), about)), np.int32, len(about))
         columns: dict[str, Any] = {"time": time, "process": process, "type": kind, "f": f, "lock": lock}
 
         def some(name: str, chosen: Any, values: Any) -> None:
