@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
-from harness.recorder import Recorder, problems
+from harness.recorder import LogFile, Recorder, problems
 from harness.runtime.base import Node, Process
 
 ARGV = ("python3", "-u", "-m", "workloads.contender")
@@ -30,7 +30,7 @@ class Contender:
         self.failure: str | None = None
         self.changed = threading.Condition()
         self._recorder, self._now = recorder, now
-        self._log = log.open("ab", buffering=0)
+        self._log = LogFile(log, self._fail)
         self._spawned: Process | None = None
         self._stopping = False
         self._ended = False
@@ -61,8 +61,6 @@ class Contender:
             if self._spawned.wait(2.0) is None:
                 self._fail("did not stop when told so, nor when its stdin ended")
                 self._spawned.abandon()
-                return  # its log stays open: it may still print
-        self._log.close()
 
     def pids(self) -> list[int]:
         """Its process id on its node, as it told in its hello."""
@@ -100,11 +98,11 @@ class Contender:
 
     def _refuse(self, line: bytes, wrong: list[str]) -> None:
         shown = line[:200].decode(errors="replace")
-        self._log.write(b"refused: " + line[:65536] + b"\n")
+        self._log.line(b"refused: " + line[:65536])
         self._fail(f"printed what is no event ({'; '.join(wrong)}): {shown!r}")
 
     def _error_line(self, line: bytes) -> None:
-        self._log.write(line + b"\n")
+        self._log.line(line)
 
     def _watch(self) -> None:
         assert self._spawned is not None

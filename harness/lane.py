@@ -8,6 +8,7 @@ and never reused.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,35 +17,27 @@ from typing import Any
 
 from harness import resource
 from harness.errors import AgentError
+from harness.recorder import LogFile
 from harness.runtime.base import Node, NodeSpec, Runtime, Site
 from nemesis.base import AgentLink
 from nemesis.link import open_agent
+
+log = logging.getLogger(__name__)
 
 
 class LogSink:
     """Where an agent's stderr goes now: into the logs of the trial that runs on the lane."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._path: Path | None = None
-        self._early: list[bytes] = []
+    def __init__(self, path: Path) -> None:
+        self.point_to(path)
 
     def point_to(self, path: Path) -> None:
-        """From now on to this file; what came before without a file goes there too."""
+        """From now on to this file. An agent's log that can't be written loses no evidence: receipts are answers."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        with self._lock:
-            self._path = path
-            early, self._early = self._early, []
-        for line in early:
-            self(line)
+        self._log = LogFile(path, log.warning)
 
     def __call__(self, line: bytes) -> None:
-        with self._lock:
-            if self._path is None:
-                self._early.append(line)
-                return
-            with self._path.open("ab") as file:
-                file.write(line + b"\n")
+        self._log.line(line)
 
 
 class Lane:
@@ -129,8 +122,7 @@ class Lane:
         """Start the agent on each node, in parallel; their stderr goes to the trial's logs."""
 
         def start(node: Node) -> AgentLink:
-            sink = self._sinks[node.name] = LogSink()
-            sink.point_to(logs / node.name / "agent.log")
+            sink = self._sinks[node.name] = LogSink(logs / node.name / "agent.log")
             return open_agent(node, on_log=sink)
 
         if not nodes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,14 @@ class LineFile:
         """Write one record. Raises HarnessError when the disk doesn't take it whole."""
         data = json.dumps(record, separators=(", ", ": "), ensure_ascii=False).encode() + b"\n"
         with self._lock:
+            written = 0
             try:
                 written = os.write(self._fd, data)
                 if written != len(data):  # a disk that fills up takes a part first; the rest says why
                     os.write(self._fd, data[written:])
             except OSError as error:
+                if written:  # half a line would make the whole file unreadable
+                    os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
                 raise HarnessError(f"{self.path} can't be written: {error.strerror or error}") from error
 
     def close(self) -> None:
@@ -47,6 +50,33 @@ class LineFile:
                 finally:
                     os.close(self._fd)
                     self._fd = -1
+
+
+class LogFile:
+    """Free text of a node or a program, as it comes. Safe from several threads.
+
+    A log that can't be written must not end what it tells of: the first such error goes to `failed`, once, and the rest
+    of the text is dropped.
+    """
+
+    def __init__(self, path: Path, failed: Callable[[str], None]) -> None:
+        self.path, self._failed = path, failed
+        self._lock = threading.Lock()
+        self._broken = False
+
+    def line(self, text: bytes) -> None:
+        """Append one line."""
+        with self._lock:
+            if self._broken:
+                return
+            try:
+                with self.path.open("ab", buffering=0) as file:
+                    file.write(text + b"\n")
+                return
+            except OSError as error:
+                self._broken = True
+                reason = f"{self.path} can't be written: {error.strerror or error}"
+        self._failed(reason)
 
 
 class Recorder:

@@ -78,6 +78,19 @@ class Progress:
             self.on_line(line)
 
 
+class _QuietFileHandler(logging.FileHandler):
+    """A log file that a full disk ends without a traceback on the terminal: the trial has its own words for that."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        return None
+
+    def close(self) -> None:
+        try:
+            super().close()
+        except OSError:
+            self.stream = None
+
+
 @dataclass(frozen=True)
 class TrialResult:
     """What a trial came to. `verdicts` is name -> true, false or "unknown"."""
@@ -183,7 +196,7 @@ class Trial:
     def _log_to(self, path: Path) -> None:
         """harness.log: what the harness did, with times, and every traceback."""
         self._log = logging.Logger(f"fencepost.{self.folder.name}", logging.DEBUG)
-        self._handler = logging.FileHandler(path)
+        self._handler = _QuietFileHandler(path)
         self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         self._log.addHandler(self._handler)
 
@@ -229,6 +242,7 @@ class Trial:
             },
             "config": msgspec.to_builtins(self.config),
             "repeat": self.config.repeat_command(),
+            "site": self.lane.site_id,
             "versions": {"fencepost": __version__, "python": platform.python_version()},
             "expect": dict(self.config.expect),
             "system": {},
@@ -451,7 +465,7 @@ class Trial:
         if not self._await_event(lambda: (live.last_grant_time or 0) > healed, bound):
             self._say(f"nobody got the lock within {bound:.0f} s after the faults were undone")
         elif not self._await_event(
-            lambda: live.grants >= config.min_grants and live.handovers >= config.min_handovers, 5 * config.ttl
+            lambda: live.grants >= config.min_grants and live.handovers >= config.min_handovers, 8 * config.ttl
         ):
             self._say(f"only {live.grants} grants and {live.handovers} hand-overs")
 

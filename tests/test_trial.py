@@ -1,0 +1,251 @@
+"""Whole trials on the real thing: to the end, and out of every kind of trouble with nothing leaked and nothing lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from harness import images
+
+pytestmark = pytest.mark.docker
+
+SHORT = ("--warmup", "1", "--duration", "6", "--recovery", "1", "--min-grants", "3", "--min-handovers", "1")
+
+
+def fencepost(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "harness", *words],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env={**os.environ, **(env or {})},
+    )
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[docker.DockerClient]:
+    client = docker.from_env()
+    yield client
+    client.close()
+
+
+def of_site(engine: docker.DockerClient, site: str) -> list[str]:
+    """Everything that carries the site's label."""
+    labels = {"label": f"fencepost.site={site}"}
+    found = [container.name for container in engine.containers.list(all=True, filters=labels, ignore_removed=True)]
+    return [*found, *(network.name for network in engine.networks.list(filters=labels))]
+
+
+def record(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "trial.json").read_text())  # type: ignore[no-any-return]
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()][1:]
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
+    """Wait for a condition; fails with what was awaited."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, f"awaited in vain for {seconds:.0f} s: {what}"
+        time.sleep(0.05)
+    return found
+
+
+def start(tmp_path: Path, *words: str) -> tuple[subprocess.Popen[str], Path]:
+    """A trial in a process of its own, and its folder."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness", "run", *words, "--results", str(tmp_path), "--name", "t"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return process, tmp_path / "t"
+
+
+def landed(folder: Path) -> dict[str, Any] | None:
+    """The first fault that has landed, from the journal."""
+    path = folder / "faults.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return json.loads(lines[0]) if lines else None
+
+
+def test_a_frozen_holder_damages_the_unfenced_resource_alone(engine: docker.DockerClient, tmp_path: Path) -> None:
+    """The story that the project exists for, end to end on a real Redis, with all that a trial leaves behind."""
+    done = fencepost(
+        *("run", "redis", "--fault", "freeze-holder", "--naive", "--results", str(tmp_path), "--name", "t"),
+        *("--duration", "12", "--workload-option", "long_share=0.5", "--workload-option", "long_ttls=3.5"),
+        *("--min-grants", "5", "--expect", "damage=false", "--expect", "exclusion=false"),
+    )
+    folder = tmp_path / "t"
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = record(folder)
+    verdicts = json.loads((folder / "verdict.json").read_text())["verdicts"]
+    assert {name: verdicts[name]["valid"] for name in ("lease", "fencing", "fenced", "faults")} == dict.fromkeys(
+        ("lease", "fencing", "fenced", "faults"), True
+    )
+    assert verdicts["damage"]["valid"] is False
+    assert {finding["blame"] for finding in verdicts["exclusion"]["findings"]} <= {"pause", "client"}
+    assert told["outcome"]["word"] == "as-expected"
+    assert told["versions"]["system"].startswith("8")
+    assert [phase["name"] for phase in told["phases"]][-1] == "check"
+    for name in ("report.html", "ledger.jsonl", "faults.jsonl", "harness.log"):
+        assert (folder / name).stat().st_size > 0, name
+    for node in ("n1", "c0", "c4", "resource"):
+        assert (folder / "logs" / node).is_dir(), node
+    assert b"Ready to accept connections" in (folder / "logs" / "n1" / "service.log").read_bytes()
+    assert of_site(engine, told["site"]) == []
+
+
+def test_ctrl_c_in_a_fault_undoes_it_and_keeps_history_and_logs(engine: docker.DockerClient, tmp_path: Path) -> None:
+    """The user's way out is the same undo; exit 130, a history that can be checked, nothing left running."""
+    process, folder = start(tmp_path, "redis", "--fault", "freeze-leader", "--fault-on", "60", "--duration", "60")
+    try:
+        until(lambda: landed(folder), "a fault", 90)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, output
+    faults = [event for event in events(folder) if event["f"] == "fault"]
+    assert [(event["phase"], event["receipt"]) for event in faults] == [("start", "landed"), ("stop", "undone")]
+    assert "interrupted" in record(folder)["error"]
+    assert (folder / "report.html").exists()
+    assert (folder / "logs" / "n1" / "service.log").stat().st_size > 0
+    assert of_site(engine, record(folder)["site"]) == []
+
+
+def test_kill_9_leaves_no_frozen_process_and_clean_removes_the_rest(
+    engine: docker.DockerClient, tmp_path: Path
+) -> None:
+    """The agents are dead man's switches; the containers that stay are found by their labels alone."""
+    process, folder = start(tmp_path, "redis", "--fault", "freeze-leader", "--fault-on", "60", "--duration", "60")
+    try:
+        fault = until(lambda: landed(folder), "a fault", 90)
+        site = record(folder)["site"]
+        (node,) = engine.containers.list(
+            filters={"label": [f"fencepost.site={site}", "fencepost.node=n1", "fencepost.part=node"]}
+        )
+        look = "cat /proc/[0-9]*/stat"
+
+        def stopped() -> bool:
+            return b" T " in node.exec_run(["sh", "-c", look]).output
+
+        assert fault["receipt"] == "landed"
+        assert stopped()
+        process.kill()
+        process.wait()
+        until(lambda: not stopped(), "the agent thaws what it froze when its stdin ends", 20)
+        assert len(events(folder)) > 5
+        cleaned = fencepost("clean", "--site", site)
+        assert cleaned.returncode == 0, cleaned.stdout + cleaned.stderr
+        assert of_site(engine, site) == []
+    finally:
+        process.kill()
+
+
+def test_a_contender_that_dies_ends_the_trial_with_its_words(engine: docker.DockerClient, tmp_path: Path) -> None:
+    """Exit 4, a crash in the history, everything undone and removed."""
+    process, folder = start(tmp_path, "redis", "--duration", "60")
+    try:
+        until(lambda: (folder / "history.jsonl").exists() and len(events(folder)) > 20, "a running trial", 90)
+        site = record(folder)["site"]
+        (node,) = engine.containers.list(filters={"label": [f"fencepost.site={site}", "fencepost.node=c1"]})
+        pid = record(folder)["contenders"]["1"]["hello"]["pid"]
+        assert node.exec_run(["sh", "-c", f"kill -9 {pid}"]).exit_code == 0
+        output, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 4, output
+    assert "contender 1 on c1 ended with exit code 137" in record(folder)["error"]
+    assert [event["process"] for event in events(folder) if event["f"] == "crash"] == [1]
+    assert of_site(engine, site) == []
+
+
+def test_a_service_that_never_gets_healthy_is_told_with_what_was_seen(
+    engine: docker.DockerClient, tmp_path: Path
+) -> None:
+    """An image that isn't the system: the trial ends at once with the service's last words, exit 4, nothing leaked."""
+    node = images.resolve(engine, ["node"])["node"].reference  # has no redis-server in it
+    done = fencepost(*("run", "redis", "--image", f"redis={node}", "--results", str(tmp_path), "--name", "t", *SHORT))
+    assert done.returncode == 4, done.stdout + done.stderr
+    error = record(tmp_path / "t")["error"]
+    assert "redis" in error
+    assert "n1" in error
+    assert of_site(engine, record(tmp_path / "t")["site"]) == []
+
+
+def test_a_kept_trial_says_how_to_enter_and_how_to_remove(engine: docker.DockerClient, tmp_path: Path) -> None:
+    """`--keep` leaves the nodes, and the two commands that it prints work."""
+    done = fencepost("run", "redis", "--keep", "--results", str(tmp_path), "--name", "t", *SHORT)
+    site = record(tmp_path / "t")["site"]
+    try:
+        assert done.returncode == 0, done.stdout + done.stderr
+        kept = [line.removeprefix("kept:").strip() for line in done.stdout.splitlines() if line.startswith("kept:")]
+        enter = next(line.removeprefix("n1: ") for line in kept if line.startswith("n1: "))
+        remove = next(line.removeprefix("remove it all: ") for line in kept if line.startswith("remove"))
+        inside = subprocess.run(
+            [*enter.replace("-it", "-i").split()], input="hostname\n", capture_output=True, text=True, check=False
+        )
+        assert inside.stdout.strip() == "n1"
+        assert remove == f"fencepost clean --site {site}"
+    finally:
+        assert fencepost("clean", "--site", site).returncode == 0
+    assert of_site(engine, site) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a small disk is made with mount, which needs root")
+def test_a_full_disk_ends_the_trial_and_leaves_nothing_behind(engine: docker.DockerClient, tmp_path: Path) -> None:
+    """The history ends where the disk did; the error names the file; the nodes are gone."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=72k", "tmpfs", str(small)], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        done = fencepost("run", "redis", "--results", str(small), "--name", "t", "--duration", "60")
+        assert done.returncode == 4, done.stdout + done.stderr
+        assert "No space left on device" in done.stdout + done.stderr
+        assert events(small / "t"), "whole lines only, all that the disk took"
+        assert of_site(engine, record(small / "t")["site"]) == []
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "code", "told"),
+    [
+        (["run", "etdc"], {}, 2, "did you mean 'etcd'"),
+        (["run", "etcd", "--fault", "freeze-holdr"], {}, 2, "did you mean freeze-holder"),
+        (["run", "etcd", "--falt", "none"], {}, 2, "No such option"),
+        (["run", "redis", "--fault", "partition-leader"], {}, 2, "makes no sense"),
+        (["run", "etcd", "--system-option", "fsync"], {}, 2, "must look like KEY=VALUE"),
+        (["run", "etcd", "--image", "etcd=nobody/etcd:none"], {}, 4, "image missing: etcd"),
+        (["run", "etcd"], {"DOCKER_HOST": "unix:///nowhere.sock"}, 4, "Docker"),
+        (["run", "etcd", "--results", "/proc/nowhere"], {}, 2, "can't be made"),
+        (["check", "nowhere.jsonl"], {}, 2, "nowhere.jsonl"),
+    ],
+)
+def test_a_bad_request_is_one_sentence_and_its_exit_code(
+    tmp_path: Path, words: list[str], env: dict[str, str], code: int, told: str
+) -> None:
+    """No traceback, nothing started, nothing written."""
+    if words[0] == "run" and "--results" not in words:
+        words = [*words, "--results", str(tmp_path / "results")]
+    done = fencepost(*words, env=env)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert told in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert not (tmp_path / "results").exists()
