@@ -39,7 +39,7 @@ class Clock:
         self.offset = taken.number("offset", 30.0, -1e8, 1e8)
         self.clocks = taken.choice("clocks", ("realtime", "monotonic", "both"))
         self.seed = taken.whole("seed", 0, 0, 2**63 - 1)
-        self.patience = taken.number("patience", 5.0, 0.1, 60)
+        self.patience = taken.number("patience", targets.PATIENCE_SECONDS, 0.1, 60)
         taken.done()
         if self.offset == 0:
             raise UsageError("clock: parameter 'offset' must not be 0: a jump by nothing is no fault")

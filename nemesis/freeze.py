@@ -36,7 +36,7 @@ class Freeze:
         self.target = targets.check(self.kind, target, self.targets)
         taken = Parameters(self.kind, parameters)
         self.seed = taken.whole("seed", 0, 0, 2**63 - 1)
-        self.patience = taken.number("patience", 5.0, 0.1, 60)
+        self.patience = taken.number("patience", targets.PATIENCE_SECONDS, 0.1, 60)
         taken.done()
         self._name = secrets.token_hex(4)
         self._hit: tuple[str, ...] = ()

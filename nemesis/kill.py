@@ -39,7 +39,7 @@ class Kill:
         taken = Parameters(self.kind, parameters)
         self.keep_data = taken.flag("keep_data", True)
         self.seed = taken.whole("seed", 0, 0, 2**63 - 1)
-        self.patience = taken.number("patience", 5.0, 0.1, 60)
+        self.patience = taken.number("patience", targets.PATIENCE_SECONDS, 0.1, 60)
         taken.done()
         self._name = secrets.token_hex(4)
         self._hit: tuple[str, ...] = ()

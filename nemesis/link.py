@@ -71,6 +71,7 @@ class Link:
         self._node, self._on_log = node, on_log
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
+        self._sending = threading.Lock()
         self._pending: dict[int, Pending] = {}
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
         self._gone: str | None = None
@@ -133,7 +134,8 @@ class Link:
         self._fail_all("the link was abandoned")
 
     def _send(self, data: bytes) -> None:
-        self._process.send(data)
+        with self._sending:  # a long line may take several writes, which must not mix with another's
+            self._process.send(data)
 
     def _line(self, line: bytes) -> None:
         try:

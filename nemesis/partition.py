@@ -74,7 +74,7 @@ class Partition:
         self.resource_port = taken.whole("resource_port", 5432, 1, 65535)
         self.probe_seconds = taken.number("probe_timeout", 0.3, 0.05, 10)
         self.seed = taken.whole("seed", 0, 0, 2**63 - 1)
-        self.patience = taken.number("patience", 5.0, 0.1, 60)
+        self.patience = taken.number("patience", targets.PATIENCE_SECONDS, 0.1, 60)
         taken.done()
         if self.topology not in shapes:
             raise UsageError(

@@ -30,6 +30,8 @@ WORDS = {
 SERVERS = ("leader", "follower", "one", "minority", "majority", "all")
 CONTENDERS = ("holder", "waiter")
 NAME = re.compile(r"[a-z]+\d+")
+PATIENCE_SECONDS = 10.0
+"""How long a fault waits for somebody to lead or to hold. On a busy machine, elections take their time."""
 POLL_SECONDS = 0.02
 DRAIN_SECONDS = 0.03
 """How long the last words of a contender may be on their way to the harness."""
@@ -79,7 +81,7 @@ def quorum(servers: int) -> int:
     return servers // 2 + 1
 
 
-def resolve(env: Environment, target: str, rng: random.Random, *, patience: float = 5.0) -> Resolved:
+def resolve(env: Environment, target: str, rng: random.Random, *, patience: float = PATIENCE_SECONDS) -> Resolved:
     """Answer the question now. Waits up to `patience` seconds for somebody to lead, or to hold the lock.
 
     Raises NoTarget when nobody does, UsageError for a node that doesn't exist.

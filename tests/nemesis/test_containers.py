@@ -9,6 +9,8 @@ from __future__ import annotations
 import base64
 import json
 import secrets
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -130,8 +132,8 @@ def services() -> Iterator[dict[str, Single]]:
         for single in found.values():
             until(single.answers, f"{single.system} to serve", START_SECONDS)
         yield found
-        for link in links:
-            link.close()
+        for single in found.values():
+            single.link.close()
     finally:
         site.close()
 
@@ -231,3 +233,50 @@ def test_etcd_leases_run_on_the_monotonic_clock(services: dict[str, Single], clo
         assert left() > 50
     assert fault.stop(etcd).receipt == "undone"
     until(etcd.answers, "etcd to serve", START_SECONDS)
+
+
+# -- the dead man's switch, through the engine --------------------------------------------------------------------
+
+HARNESS = """
+import sys, time
+from harness.runtime.engine import Engine
+from harness.runtime.stream import Lines, start_exec
+from nemesis.link import open_agent
+class Node:
+    name, addresses = "n1", ()
+    def spawn(self, argv, *, on_line, on_error_line, env=None):
+        handlers = {"on_stdout": Lines(on_line), "on_stderr": Lines(on_error_line)}
+        return start_exec(Engine(), sys.argv[1], argv, "agent", **handlers)
+agent = open_agent(Node())
+agent.call("clock_set", fault="k", offset=60)
+agent.call("freeze", fault="f")
+agent.call("cut", fault="c", rules=[{"addresses": ["192.0.2.1", "2001:db8::1"]}])
+print("holding", flush=True)
+time.sleep(100)
+"""
+
+
+def test_kill_9_of_the_harness_leaves_nothing(services: dict[str, Single]) -> None:
+    """When the process with the engine's streams is killed, the pod's service runs again, its links and clock whole."""
+    redis = services["redis"]
+    redis.link.close()
+    container = redis.node.how_to_enter().split()[-2]
+    harness = subprocess.Popen([sys.executable, "-c", HARNESS, container], stdout=subprocess.PIPE)
+    assert harness.stdout is not None
+    assert harness.stdout.readline() == b"holding\n"
+    look = ["sh", "-c", "cat /proc/[0-9]*/stat; iptables -S; ip6tables -S"]
+    held = redis.node.run(look).stdout
+    assert b"(redis-server) T" in held
+    assert held.count(b"-j DROP") == 2
+    harness.kill()
+    harness.wait()
+    harness.stdout.close()
+
+    def undone() -> bool:
+        seen = redis.node.run(look).stdout
+        return b"(redis-server) T" not in seen and b"FENCEPOST" not in seen
+
+    until(undone, "a service that runs, and no rule of ours")
+    redis.link = open_agent(redis.node)
+    assert redis.link.call("verify_clean") == {"clean": True, "left": []}
+    assert redis.ahead() == pytest.approx(0, abs=3)
