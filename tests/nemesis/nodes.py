@@ -18,6 +18,7 @@ from pathlib import Path
 
 from harness.errors import HarnessError
 from harness.runtime.base import Completed, LineHandler
+from nemesis import agent
 
 PATIENCE = 15.0
 
@@ -104,6 +105,8 @@ class NamespaceNode:
         )
         until(self._inner, f"the sleeper of {name}")
         self.pid = self._inner()
+        inodes = [os.stat(f"/proc/{self.pid}/ns/{kind}").st_ino for kind in ("pid", "net")]
+        self._journal = "-".join(map(str, inodes))
         self.shell("ip link set lo up")
 
     def _inner(self) -> int:
@@ -171,6 +174,8 @@ class NamespaceNode:
 
     def close(self) -> None:
         """End everything inside: the namespace's first process takes the others along."""
+        for root in agent.Journal.ROOTS:  # the file systems are the machine's, where an agent's journal would stay
+            shutil.rmtree(Path(root, "fencepost", self._journal), ignore_errors=True)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, 9)
         for child in self._children:
