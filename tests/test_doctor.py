@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -155,15 +154,22 @@ def test_a_node_image_that_lacks_its_tools_is_found_out(monkeypatch: pytest.Monk
     assert "python3" in done.output
 
 
+# A shell's background jobs, and so all that they start, are born deaf to SIGINT.
+DOCTOR = """
+import signal, sys
+from harness.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.argv[1:] = ["doctor"]
+main()
+"""
+
+
 @pytest.mark.docker
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_examination_removes_its_node(number: signal.Signals) -> None:
     """Ctrl-C in the middle: the containers go before the process does."""
-    program = "from harness.cli import main; import sys; sys.argv[1:] = ['doctor']; main()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ}
-    )
+    process = subprocess.Popen([sys.executable, "-c", DOCTOR], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         eventually("a node of the doctor's", doctors_sites, 30)
         process.send_signal(number)

@@ -392,7 +392,8 @@ def test_a_given_image_that_cannot_be_had_is_an_error(client: docker.DockerClien
 
 
 INTERRUPTED = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are born deaf to it
 from pathlib import Path
 from harness import images
 from harness.images import recipes
