@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 import docker
 import requests
+from docker.constants import MINIMUM_DOCKER_API_VERSION
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
 from harness.errors import HarnessError, RuntimeUnavailable
@@ -28,8 +29,6 @@ from harness.errors import HarnessError, RuntimeUnavailable
 API_TIMEOUT_SECONDS = 60
 """For one call; a loaded machine was seen to take 14 s for one start, a hanging daemon takes for ever."""
 CONNECT_TIMEOUT_SECONDS = 10
-OLDEST_API = "1.24"
-"""Only for asking which version the engine has."""
 POOL_SIZE = 32
 """Connections that are kept for calls from several threads; more threads open more, at a cost, and nothing breaks."""
 NO_SSH = (
@@ -45,7 +44,7 @@ def connect() -> docker.DockerClient:
     Its API version is negotiated. Raises RuntimeUnavailable with the reason and the remedy.
     """
     try:
-        version = _client(OLDEST_API).api.version(api_version=False)["ApiVersion"]
+        version = _client(MINIMUM_DOCKER_API_VERSION).api.version(api_version=False)["ApiVersion"]
         client = _client(str(version))
     except (DockerException, requests.exceptions.RequestException, OSError) as error:
         reason = _innermost(error)

