@@ -149,7 +149,7 @@ def test_it_becomes_healthy_and_somebody_leads(running: Running) -> None:
     assert running.seconds < running.cluster.system.healthy_within_seconds / 2
     began = time.monotonic()
     found = running.cluster.leadership()
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 5.0
     assert found.leader in running.cluster.nodes, found.seen
     assert running.cluster.version()[0].isdigit()
 

@@ -103,7 +103,7 @@ def test_the_end_of_stdin_ends_it_at_once(spawn: Callable[..., Process], started
     assert process.popen.stdin is not None
     process.popen.stdin.close()
     assert process.popen.wait(10) == 0
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 8
     assert not any("bye" in line for line in process.rest())
 
 
