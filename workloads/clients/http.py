@@ -34,7 +34,10 @@ class TransportError(Exception):
 
 def resolve(host: str, port: int) -> tuple[socket.AddressFamily, Address]:
     """The address to connect to, IPv4 before IPv6. Asked once, at the start: a look-up has no deadline."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise OSError(f"the server {host!r} has no address: {error}") from error
     family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
     return family, address
 

@@ -43,6 +43,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 
 from workloads.clients.base import Acquired, Answered, ClientConfig, Outcome, classify
+from workloads.clients.http import resolve
 from workloads.clocks import Flag, Stamp
 
 NO_NODE = "NoNodeError"
@@ -69,6 +70,12 @@ LOOK_AGAIN_SECONDS = 0.25
 LOG_LEVEL = logging.WARNING
 
 
+def _address(host: str, port: int) -> str:
+    """The server as kazoo takes it, by one address: by name it would try each of them, for a whole ttl when cut off."""
+    _, address = resolve(host, port)
+    return f"[{address[0]}]:{port}" if ":" in address[0] else f"{address[0]}:{port}"
+
+
 class ZooKeeperError(Exception):
     """A request that failed; begins with a kind of the error table."""
 
@@ -88,6 +95,7 @@ class ZooKeeperLock:
         self.counters: Counter[str] = Counter(
             connections=0, suspended=0, expired=0, sessions_given_up=0, creates_recovered=0, looks=0
         )
+        self._hosts = [_address(host, port) for host, port in config.endpoints()]
         self._folder = f"/fencepost/{config.lock}"
         self._client: Any = None
         self._negotiated = config.ttl_seconds
@@ -118,7 +126,7 @@ class ZooKeeperLock:
         logger = logging.getLogger("kazoo")
         logger.setLevel(LOG_LEVEL)
         client: Any = KazooClient(
-            hosts=",".join(f"{host}:{port}" for host, port in self._config.endpoints()),
+            hosts=",".join(self._hosts),
             timeout=self._ttl,
             randomize_hosts=False,
             command_retry=KazooRetry(max_tries=0),
