@@ -599,6 +599,8 @@ def group_order(keys: Ints, size: int) -> Ints:
     """Stable argsort of keys in [0, size). Radix passes of 16 bits: ten times faster than a sort by comparison."""
     if size <= 1 << 8:
         return np.argsort(keys.astype(np.uint8), kind="stable")  # one pass of 8 bits
+    if size <= 1 << 16:
+        return np.argsort(keys.astype(np.uint16, copy=False), kind="stable")
     order: Ints = np.argsort((keys & 0xFFFF).astype(np.uint16), kind="stable")
     shift = 16
     while size > 1 << shift:
@@ -630,12 +632,17 @@ def _pair(history: History, path: str | Path) -> Ints:
     rows: Ints = np.flatnonzero(history.f < len(PAIRED_F))
     if not len(rows):
         return mate
+    every = len(rows) == n  # mostly; then nothing needs to be picked out
     locks = max(1, len(history.locks))
     size = len(history.processes) * locks * 4 * 3
-    key = ((history.process[rows].astype(np.int64) * locks + history.lock[rows]) * 4 + history.f[rows]) * 3
-    key += history.resource[rows] + 1
+    narrow = np.uint16 if size <= 1 << 16 else np.int64  # a quarter of the memory to walk through
+    process, lock, f, resource = (
+        (column if every else column[rows]).astype(narrow)
+        for column in (history.process, history.lock, history.f, history.resource + 1)
+    )
+    key = ((process * narrow(locks) + lock) * narrow(4) + f) * narrow(3) + resource
     order = group_order(key, size)
-    rows, key = rows[order], key[order]
+    rows, key = order if every else rows[order], key[order]
     same = key[1:] == key[:-1]
     epochs = crash_epochs(history)
     if epochs is not None:
@@ -648,9 +655,10 @@ def _pair(history: History, path: str | Path) -> Ints:
     wrong[1:] = np.where(invoke[1:], same & invoke[:-1], ~(same & invoke[:-1]))
     if wrong.any():
         raise _pairing_error(history, rows, wrong, invoke, path)
-    closed = np.flatnonzero(~invoke)
-    mate[rows[closed]] = rows[closed - 1]
-    mate[rows[closed - 1]] = rows[closed]
+    closed = ~invoke[1:]
+    done, begun = rows[1:][closed], rows[:-1][closed]
+    mate[done] = begun
+    mate[begun] = done
     return mate
 
 
