@@ -635,12 +635,12 @@ def _pair(history: History, path: str | Path) -> Ints:
     every = len(rows) == n  # mostly; then nothing needs to be picked out
     locks = max(1, len(history.locks))
     size = len(history.processes) * locks * 4 * 3
-    narrow = np.uint16 if size <= 1 << 16 else np.int64  # a quarter of the memory to walk through
+    narrow: Any = np.uint16 if size <= 1 << 16 else np.int64  # a quarter of the memory to walk through
     process, lock, f, resource = (
         (column if every else column[rows]).astype(narrow)
         for column in (history.process, history.lock, history.f, history.resource + 1)
     )
-    key = ((process * narrow(locks) + lock) * narrow(4) + f) * narrow(3) + resource
+    key: Ints = ((process * narrow(locks) + lock) * narrow(4) + f) * narrow(3) + resource
     order = group_order(key, size)
     rows, key = order if every else rows[order], key[order]
     same = key[1:] == key[:-1]
