@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import click
 
-# The verdicts as questions, from the contract (VERDICTS); third parties' modules speak through their docstrings.
 KINDS = ("systems", "faults", "workloads", "verdicts")
 
 
@@ -24,7 +24,9 @@ def summaries(kind: str) -> dict[str, str]:
             continue
         summary = getattr(thing, "summary", None)
         if not isinstance(summary, str):
-            summary = (thing.__doc__ or "").strip().partition("\n")[0]
+            # A verdict is a function: what it asks stands at the head of its module ("lease: did the service …?").
+            told = sys.modules[thing.__module__].__doc__ or thing.__doc__ or ""
+            summary = told.strip().partition("\n")[0].removeprefix(f"{name}: ").replace("*", "").replace("`", "")
         if kind == "faults":
             targets = ", ".join(f"{name}-{target}" for target in thing.targets) if thing.targets else name
             summary = f"{summary} [{targets}]"
