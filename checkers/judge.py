@@ -86,12 +86,11 @@ def verdict_names() -> tuple[str, ...]:
 
 
 def _run(name: str, model: Model) -> Verdict:
-    check = registry.load("verdicts", name)
     try:
-        verdict = check(model)
+        verdict = registry.load("verdicts", name)(model)
         if not isinstance(verdict, Verdict):
             raise TypeError(f"checker {name!r} returned {type(verdict).__name__} where a Verdict is due")
-    except Exception:  # noqa: BLE001  whatever a checker dies of, the other verdicts stand and this one is unknown
+    except Exception:  # noqa: BLE001  whatever a checker dies of (its import too), the others stand
         return _crashed()
     return verdict
 

@@ -389,11 +389,17 @@ def test_a_checker_that_crashes_is_unknown(monkeypatch: pytest.MonkeyPatch) -> N
     def crash(model: object) -> Verdict:
         raise ZeroDivisionError("seven by nought")
 
+    def load_some(kind: str, name: str) -> Any:
+        if name == "damage":
+            raise ImportError("no such module")
+        return crash if name == "lease" else load(kind, name)
+
     load = registry.load
-    monkeypatch.setattr(registry, "load", lambda kind, name: crash if name == "lease" else load(kind, name))
+    monkeypatch.setattr(registry, "load", load_some)
     judgement = judge(make(*grant(0, 1, 0, 1, ttl=5)))
     assert judgement.valid == "unknown"
     assert "seven by nought" in (judgement.verdicts["lease"].note or "")
+    assert "no such module" in (judgement.verdicts["damage"].note or "")
     assert judgement.verdicts["fencing"].valid is True
 
 
