@@ -83,6 +83,7 @@ class ConsulLock:
         self._owner = f"contender {config.process}"
         self._random = random.Random(os.urandom(8))
         self._session = ""
+        self._left: list[str] = []
 
     def connect(self, timeout_seconds: float) -> str | None:
         """Nothing to do before the first request."""
@@ -109,13 +110,20 @@ class ConsulLock:
         return sent, ""
 
     def _destroy(self) -> str | None:
-        """End the session, and with it whatever it holds. None, or why that is not certain."""
-        try:
-            self._call("PUT", f"/v1/session/destroy/{self._session}")
-            return None
-        except (TransportError, ConsulError) as error:
-            self.counters["sessions_left"] += 1
-            return str(error)
+        """End the session, and with it whatever it holds. None, or why that is not certain; it is tried again then."""
+        self._left.append(self._session)
+        return self._clear_left()
+
+    def _clear_left(self) -> str | None:
+        """End the sessions that were left behind: one may hold the lock, for twice its ttl and the lock-delay."""
+        while self._left:
+            try:
+                self._call("PUT", f"/v1/session/destroy/{self._left[0]}")
+            except (TransportError, ConsulError) as error:
+                self.counters["sessions_left"] += 1
+                return str(error)
+            self._left.pop(0)
+        return None
 
     # -- the protocol ---------------------------------------------------------------------------------------------
 
@@ -167,6 +175,7 @@ class ConsulLock:
             "Behavior": self._behavior,
         }
         while True:
+            self._clear_left()
             sent = Stamp.now()
             try:
                 timeout = min(self._operation, max(until - sent.mono, MIN_ATTEMPT_SECONDS))
