@@ -23,7 +23,7 @@ import workloads
 from harness import images
 from harness.commands.images import command, parse_overrides
 from harness.errors import RuntimeUnavailable, UsageError
-from harness.images import authorities, debian, recipes
+from harness.images import authorities, build, debian, recipes
 from harness.images.build import LABEL, inspect, tags_of_ours, version_of
 from harness.images.catalogue import Catalogue
 from harness.images.registry import registry_of, split_reference
@@ -174,6 +174,27 @@ def test_only_authorities_beyond_the_public_ones_are_copied(tmp_path: Path, monk
     bundle.write_text(public)
     assert authorities.extra_authorities() == {}
     assert authorities.fingerprint({}) != authorities.fingerprint(found)
+
+
+def test_pips_settings_are_passed_on_from_files_and_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A company's package index is as often in pip.conf as in a variable; the variable wins, as for pip."""
+    config = tmp_path / "pip.conf"
+    config.write_text(
+        "[global]\nindex-url = https://one.invalid/simple\ntimeout = 9\n"
+        "extra-index-url =\n    https://two.invalid/a=b\n    https://three.invalid/\n"
+    )
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
+    monkeypatch.setenv("PIP_TRUSTED_HOST", "one.invalid")
+    expected = {
+        "PIP_INDEX_URL": "https://one.invalid/simple",
+        "PIP_EXTRA_INDEX_URL": "https://two.invalid/a=b https://three.invalid/",
+        "PIP_TRUSTED_HOST": "one.invalid",
+    }
+    assert build._pip_settings() == expected
+    monkeypatch.setenv("PIP_INDEX_URL", "https://four.invalid/simple")
+    assert build._pip_settings()["PIP_INDEX_URL"] == "https://four.invalid/simple"
+    assert "PIP_INDEX_URL" in build._arguments(recipes.load_all()["contender"])
+    assert "PIP_INDEX_URL" not in build._arguments(recipes.load_all()["etcd"])
 
 
 # -- which image, on a real engine -------------------------------------------------------------------------------------

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import re
+import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import Iterable, Mapping
@@ -18,6 +21,8 @@ from harness.errors import RuntimeUnavailable
 from harness.images.authorities import extra_authorities, fingerprint
 from harness.images.recipes import REPOSITORY, Recipe
 
+log = logging.getLogger(__name__)
+
 LABEL = "fencepost"
 """Label key that everything of ours carries, with the value 1."""
 
@@ -26,7 +31,7 @@ BUILD_TIMEOUT = 900.0
 
 _VERSION_FILE = "/etc/fencepost-version"
 _PROXY = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy")
-_PIP = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST")
+_PIP = ("index-url", "extra-index-url", "trusted-host")
 
 
 def labels(name: str, **more: str) -> dict[str, str]:
@@ -80,7 +85,27 @@ def _arguments(recipe: Recipe) -> dict[str, str]:
     """The host's proxies and, for an image that declares them, its settings of pip."""
     found = {name: value for key in _PROXY for name in (key, key.upper()) if (value := os.environ.get(name))}
     dockerfile = recipe.files["Dockerfile"][0].decode()
-    found.update({name: os.environ[name] for name in _PIP if os.environ.get(name) and f"ARG {name}" in dockerfile})
+    if "ARG PIP_INDEX_URL" in dockerfile:
+        found.update(_pip_settings())
+    return found
+
+
+def _pip_settings() -> dict[str, str]:
+    """Where this host's pip finds packages, from its variables and files alike, as variables for the pip in a build."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False, timeout=30
+    )
+    if done.returncode != 0:
+        log.info("this Python has no pip whose settings could be passed on: %s", done.stderr.strip())
+        return {}
+    # Lines such as `global.index-url='https://…'`, several values parted by \n.
+    settings = [line.partition("=")[::2] for line in done.stdout.splitlines()]
+    found: dict[str, str] = {}
+    for section in ("global", "install", ":env:"):  # the later ones win
+        for name in _PIP:
+            for key, value in settings:
+                if key == f"{section}.{name}":
+                    found[f"PIP_{name.upper().replace('-', '_')}"] = " ".join(value.strip("'").split("\\n")).strip()
     return found
 
 
