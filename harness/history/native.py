@@ -420,13 +420,12 @@ def _read_half(path: Path, start: int, shared: int, pipe: int) -> None:
             part.read(stream, start, None, 0)
         except HistoryError as caught:
             error = (caught.line, caught.reason)
-    columns = part.columns() if error is None else _Part(path).columns()
-    count = len(columns.time)
+    count = part.count if error is None else 0
     if count:
         os.ftruncate(shared, count * _ROW_BYTES)
         with mmap.mmap(shared, count * _ROW_BYTES) as memory:
             for name, view in _views(memory, count):
-                view[:] = getattr(columns, name)
+                np.concatenate(part.arrays.pop(name), out=view)
             del view
     report = _Report(count, list(part.locks), list(part.fs), part.faults, error)
     with os.fdopen(pipe, "wb") as stream:
@@ -448,20 +447,22 @@ def _join(first: _Part, report: _Report, shared: int, path: Path) -> Columns:
     if report.error is not None:
         line, reason = report.error
         raise HistoryError(path, line + first.lines if line else 0, reason)
-    if report.count:
-        with mmap.mmap(shared, report.count * _ROW_BYTES) as memory:
-            for name, view in _views(memory, report.count):
-                array = np.array(view)
-                if name == "line":
-                    array += first.lines
-                elif name == "lock":
-                    array = _recoded(array, report.locks, first.locks)
-                elif name == "f":
-                    array = _recoded(array, report.fs, first.fs)
-                first.arrays[name].append(array)
-            del view
     first.faults.update((first.count + at, row) for at, row in report.faults.items())
-    return first.columns()
+    if not report.count:
+        return first.columns()
+    with mmap.mmap(shared, report.count * _ROW_BYTES) as memory:
+        for name, view in _views(memory, report.count):
+            array = view
+            if name == "line":
+                array = view + first.lines
+            elif name == "lock":
+                array = _recoded(view, report.locks, first.locks)
+            elif name == "f":
+                array = _recoded(view, report.fs, first.fs)
+            first.arrays[name].append(array)
+        columns = first.columns()  # copies, and drops what still looks into the shared memory
+        del array, view
+    return columns
 
 
 def _recoded(array: Ints, names: list[str], codes: dict[str, int]) -> Ints:
