@@ -493,6 +493,10 @@ class Trial:
         deadline = time.monotonic() + BYE_SECONDS + self.config.ttl
         with ThreadPoolExecutor(max_workers=len(self.contenders)) as pool:
             list(pool.map(lambda contender: contender.end(deadline), self.contenders))
+        for contender in self.contenders:
+            # Its own counts: polls, reconnects, sessions given up. No retry that nobody counts.
+            if (told := self.record["contenders"].get(str(contender.process))) is not None:
+                told["bye"] = contender.bye
         failed = [contender.failure for contender in self.contenders if contender.failure]
         for reason in failed:
             if reason not in self.errors:
