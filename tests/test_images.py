@@ -344,6 +344,14 @@ def test_a_changed_source_rebuilds_and_an_unchanged_one_does_not(workshop: Works
     assert "superseded, removed" in workshop.lines[-1]
     assert second.reference in workshop.tags()
     assert first.reference not in workshop.tags()
+    # One that lost its tag some other way is found by its label.
+    workshop.client.api.tag(second.reference, "test", workshop.high)
+    workshop.client.api.remove_image(second.reference)
+    workshop.client.api.remove_image(f"test:{workshop.high}", noprune=True)
+    third = workshop.ensure()
+    assert third.reference == second.reference
+    assert workshop.tags().count(third.reference) == 1
+    assert all(tag.startswith("fencepost/") for tag in workshop.tags())
 
 
 @pytest.mark.docker

@@ -183,21 +183,22 @@ def version_of(image: Mapping[str, Any]) -> str | None:
 
 
 def tags_of_ours(client: docker.DockerClient) -> list[tuple[str, str]]:
-    """(image name, tag) of every image of ours, by its label and name."""
-    return [
-        (str(name), str(tag))
-        for image in client.api.images(filters={"label": f"{LABEL}=1"})
-        if (name := (image.get("Labels") or {}).get(f"{LABEL}.image"))
-        for tag in image.get("RepoTags") or ()
-        if tag.startswith(f"{REPOSITORY}/{name}:")
-    ]
+    """(image name, tag) of every image of ours, by its label and name; the id stands for an image without any tag."""
+    found = []
+    for image in client.api.images(filters={"label": f"{LABEL}=1"}):
+        name = (image.get("Labels") or {}).get(f"{LABEL}.image")
+        tags = [tag for tag in image.get("RepoTags") or () if tag != "<none>:<none>"]
+        if name and not tags:
+            found.append((str(name), str(image["Id"])))
+        found += [(str(name), str(tag)) for tag in tags if tag.startswith(f"{REPOSITORY}/{name}:")]
+    return found
 
 
 def remove_tags(client: docker.DockerClient, tags: Iterable[str]) -> dict[str, str]:
-    """Removes images by their tags, save those that a container uses.
+    """Removes images by their tags or ids, save those that a container uses.
 
     Returns:
-        tag -> what became of it: `removed`, `already gone`, or `kept: …` with the engine's reason.
+        tag or id -> what became of it: `removed`, `already gone`, or `kept: …` with the engine's reason.
     """
     outcome = {}
     for tag in tags:
