@@ -6,10 +6,10 @@ strict as the contract: when one line doesn't fit, for whatever reason, the whol
 finds out whether it is an error, or just a history that uses an unknown `f` with keys of its own. So the fast way
 never has to explain anything, and a malformed line is always named by the exact one.
 
-What was measured (a million events, 113 MB, two busy cores): the exact way 7.5 s; typed structs and their columns 1.3 s;
-by two processes, as files of more than `_FORK_FROM` bytes are read, 0.9 s. For comparison: `json.loads` of each line, and
-no more, 3.7 s; orjson 1.1 s; polars 0.4 s after an import of 0.2 s; pyarrow 0.5 s. But pyarrow can't hold a `process` that
-is now a number and now a word, and neither of the two names the line of what is ill-typed.
+What was measured (a million events, 113 MB, two busy cores): the exact way 7.5 s; typed structs and their columns 1.3
+s; by two processes, as files of more than `_FORK_FROM` bytes are read, 0.9 s. For comparison: `json.loads` of each
+line, and no more, 3.7 s; orjson 1.1 s; polars 0.4 s after an import of 0.2 s; pyarrow 0.5 s. But pyarrow can't hold a
+`process` that is now a number and now a word, and neither of the two names the line of what is ill-typed.
 """
 
 from __future__ import annotations
