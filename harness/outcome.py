@@ -1,4 +1,4 @@
-"""From verdicts to the word for a cell and the exit code (DESIGN.md, "Results").
+"""From verdicts to the word for a cell and the exit code.
 
     word            exit  meaning
     as-expected        0  every required verdict is what was expected of it (true, unless the cell says otherwise)

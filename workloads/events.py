@@ -1,4 +1,4 @@
-"""What a contender says on its stdout: events as the contract has them (VERDICTS.md), stamped and sent as they
+"""What a contender says on its stdout: events as the contract has them (docs/contract.md), stamped and sent as they
 happen.
 """
 

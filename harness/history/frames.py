@@ -96,7 +96,7 @@ def operations(history: History) -> pd.DataFrame:
 
 
 def grants(history: History) -> pd.DataFrame:
-    """One row for each grant, in order of its `ok`, with the intervals by which the verdicts judge (VERDICTS.md).
+    """One row for each grant, in order of its `ok`, with the intervals by which the verdicts judge (docs/contract.md).
 
     ================ ======== ==============================================================================
     process          int64    the contender's id

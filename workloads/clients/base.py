@@ -1,6 +1,6 @@
 """What a lock client is: five methods, typed outcomes, and a wrapper that rejects a malformed answer.
 
-The rules of this project for every client (DESIGN.md): the library's own retries are off; an operation has one
+The rules of this project for every client: the library's own retries are off; an operation has one
 deadline, which goes down into the socket; and an outcome is one of
 
     ok      it took effect
