@@ -117,12 +117,19 @@ class Cluster:
         """Who leads, with what each server said."""
         return self.system.leadership(self.servers)
 
-    def version(self) -> str:
-        """The version that the first server that answers reports; raises AgentError when none does."""
-        reasons = []
-        for server in self.servers:
-            try:
-                return self.system.version(server)
-            except AgentError as error:
-                reasons.append(f"{server.name}: {error}")
-        raise AgentError("no server told its version: " + "; ".join(reasons))
+    def version(self, patience_seconds: float) -> tuple[str | None, str | None]:
+        """The version that the first server that answers reports; (None, why) when none did in time.
+
+        Not worth a trial: a busy machine can be late with an answer that nothing depends on.
+        """
+        end = time.monotonic() + patience_seconds
+        while True:
+            reasons = []
+            for server in self.servers:
+                try:
+                    return self.system.version(server), None
+                except (AgentError, ValueError, KeyError) as error:
+                    reasons.append(f"{server.name}: {error}")
+            if time.monotonic() > end:
+                return None, "; ".join(reasons)
+            time.sleep(POLL_SECONDS)

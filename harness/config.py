@@ -75,6 +75,8 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Image name -> reference, over what `fencepost images` would use."""
     expect: dict[str, Verdict] = msgspec.field(default_factory=dict)
     """Verdict -> the value that is expected; a violation that is expected is no failure."""
+    expect_reason: str | None = None
+    """Why that is expected, for the reader of the report."""
 
     def describe(self) -> str:
         """The cell in a few words: "etcd x freeze-holder, naive"."""
@@ -120,6 +122,8 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             value = getattr(self, name)
             default = field.default if field.default is not msgspec.NODEFAULT else {}
             if name == "system" or value in (default, derived.get(name)):
+                continue
+            if name == "expect_reason":
                 continue
             if name == "servers" and value == self._usual_servers():
                 continue
@@ -235,10 +239,17 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
         filled.make_schedule()
     except UsageError as error:
         raise bad("schedule", str(error)) from error
-    verdicts = registry.names("verdicts")
     for name, value in config.expect.items():
-        if name not in verdicts:
-            raise bad(f"expect.{name}", f"unknown verdict (known: {', '.join(verdicts)})")
-        if not isinstance(value, bool) and value not in VERDICT_WORDS:
-            raise bad(f"expect.{name}", f'must be true, false, "unknown" or "any", not {value!r}')
+        check_expectation(name, value, path=path, key=_dotted(key, f"expect.{name}"))
     return filled
+
+
+def check_expectation(name: str, value: object, *, path: Path | str | None, key: str) -> None:
+    """ConfigError unless this is a verdict that there is, and a value that it can have (or "any")."""
+    known = registry.names("verdicts")
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+        raise ConfigError(path, key, f"unknown verdict; {hint}")
+    if not isinstance(value, bool) and value not in VERDICT_WORDS:
+        raise ConfigError(path, key, f'must be true, false, "unknown" or "any", not {value!r}')

@@ -96,13 +96,18 @@ class TrialEnvironment:
 class Injector:
     """Applies one fault after the other. Each phase enters the history and, with its evidence, the journal.
 
-    A start is stamped before the first change and a stop after the last one was measured, so that what the fault did
-    lies between the two. A fault that raised is `unproven`, with the error as reason: the run goes on, the verdict
-    `faults` tells.
+    A start is stamped with the moment just before the first change on a node, a stop with the one just after the last,
+    both by the nodes' own clock (`begin_ns` and `end_ns` in the evidence): what the fault did lies between the two, and
+    nothing else does. Aiming at a holder takes seconds, proving a cut takes tenths; a contender that is frozen a moment
+    later counts as awake till then. Without such evidence the time around the whole call stands in.
+
+    A fault that raised is `unproven`, with the error as reason: the run goes on, the verdict `faults` tells.
     """
 
-    def __init__(self, environment: TrialEnvironment, recorder: Recorder, now: Callable[[], int]) -> None:
-        self._environment, self._recorder, self._now = environment, recorder, now
+    def __init__(
+        self, environment: TrialEnvironment, recorder: Recorder, now: Callable[[], int], epoch_ns: int
+    ) -> None:
+        self._environment, self._recorder, self._now, self._epoch = environment, recorder, now, epoch_ns
         self._numbers = itertools.count(1)
         self.said: Callable[[str], None] = lambda line: None
         self.landed = 0
@@ -120,7 +125,8 @@ class Injector:
                 started = Started("skipped", (), reason=str(error))  # nothing was done to anybody
             except FencepostError as error:
                 started = Started("unproven", (), reason=str(error))
-            self._record(name, fault, target, "start", began, started)
+            hit_at = [moment - self._epoch for moment in _moments(started.evidence, "begin_ns")]
+            self._record(name, fault, target, "start", max(began, min(hit_at, default=began)), started)
             self.landed += started.receipt == "landed"
             if started.receipt != "skipped":
                 hold()
@@ -128,7 +134,10 @@ class Injector:
             # Also on the way out of an error or Ctrl-C: what was begun is undone by the fault that knows how.
             stopped = self._stop(fault)
             if started is not None and started.receipt != "skipped":
-                self._record(name, fault, target, "stop", self._now(), stopped)
+                now = self._now()
+                undone_at = [moment - self._epoch for moment in _moments(stopped.evidence, "end_ns")]
+                at = max(undone_at, default=now) if stopped.receipt == "undone" else now
+                self._record(name, fault, target, "stop", min(at, now), stopped)
 
     def _stop(self, fault: Fault) -> Stopped:
         try:
@@ -146,3 +155,13 @@ class Injector:
         self._recorder.fault(event, what.evidence, target)
         hit = f" {', '.join(what.targets)}" if isinstance(what, Started) else ""
         self.said(f"{name} {fault.kind}{hit} {phase}: {what.receipt}" + (f" ({what.reason})" if what.reason else ""))
+
+
+def _moments(evidence: object, key: str) -> list[int]:
+    """All values under a key, however deep in the evidence."""
+    if isinstance(evidence, Mapping):
+        own = [evidence[key]] if isinstance(evidence.get(key), int) else []
+        return own + [moment for value in evidence.values() for moment in _moments(value, key)]
+    if isinstance(evidence, (list, tuple)):
+        return [moment for value in evidence for moment in _moments(value, key)]
+    return []

@@ -25,6 +25,7 @@ The file (all tables but `axes` or `cells` are optional):
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import json
 import queue
@@ -39,7 +40,7 @@ from typing import Any
 
 import msgspec
 
-from harness.config import TrialConfig, from_mapping, resolve
+from harness.config import TrialConfig, check_expectation, from_mapping, resolve
 from harness.errors import ConfigError, FencepostError, HarnessError, UsageError
 from harness.lane import Lane
 from harness.outcome import Outcome
@@ -108,11 +109,13 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Plan:
                 used.add(("override", number))
                 merged.update(rule["set"])
         expect = dict(merged.get("expect", {}))
+        reasons = []
         for number, rule in enumerate(data.get("expect", [])):
             if _fits(rule["when"], merged):
                 used.add(("expect", number))
                 expect.update(rule["verdicts"])
-        merged["expect"] = expect
+                reasons += [str(rule["reason"])] if "reason" in rule else []
+        merged |= {"expect": expect, **({"expect_reason": "; ".join(reasons)} if reasons else {})}
         config = from_mapping(merged, path=path, key=key)
         rule = _impossible(config)
         if rule is not None and not by_hand:
@@ -153,14 +156,27 @@ def _check_shape(path: Path, data: Mapping[str, Any]) -> None:
             for key in rule:
                 if key not in keys:
                     raise ConfigError(path, f"{where}.{key}", f"unknown key; known: {', '.join(keys)}")
+            for key in rule.get("when", {}) if isinstance(rule.get("when"), dict) else ():
+                _check_trial_key(path, f"{where}.when", key)
             for key in keys[:2]:
                 if key not in rule and key != "rule":
                     raise ConfigError(path, f"{where}.{key}", "is missing")
                 if key != "rule" and not isinstance(rule[key], dict):
                     raise ConfigError(path, f"{where}.{key}", "must be a table")
+    for number, rule in enumerate(data.get("expect", []), 1):
+        for name, value in rule["verdicts"].items():
+            check_expectation(name, value, path=path, key=f"expect[{number}].verdicts.{name}")
     for number, cell in enumerate(data.get("cells", []), 1):
         if not isinstance(cell, dict):
             raise ConfigError(path, f"cells[{number}]", "must be a table")
+
+
+def _check_trial_key(path: Path, where: str, key: str) -> None:
+    known = [field.name for field in msgspec.structs.fields(TrialConfig)]
+    if key not in known:
+        near = difflib.get_close_matches(key, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "no trial has it"
+        raise ConfigError(path, f"{where}.{key}", f"unknown key; {hint}")
 
 
 def _fits(when: Mapping[str, Any], cell: Mapping[str, Any]) -> bool:
@@ -288,6 +304,7 @@ class MatrixRun:
                     "outcome": result.outcome.to_json(),
                     "verdicts": dict(result.verdicts),
                     "expect": dict(result.config.expect),
+                    "expect_reason": result.config.expect_reason,
                 }
                 for _, result in sorted(self.results.items())
             ],

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import logging
 import platform
+import random
 import secrets
 import threading
 import time
@@ -52,6 +53,7 @@ from nemesis.link import gather
 REQUIRED = ("lease", "fencing", "linearizable", "fenced", "progress", "faults")
 HELLO_SECONDS = 30.0
 BYE_SECONDS = 10.0
+VERSION_SECONDS = 3.0
 
 
 class Cancelled(HarnessError):
@@ -76,6 +78,11 @@ class Progress:
         self.lines.append(line)
         if self.on_line is not None:
             self.on_line(line)
+
+
+def _draw(seed: int | None, number: int) -> int:
+    """The seed of one fault of a trial: where its target leaves a choice, the draw follows from the trial's seed."""
+    return random.Random(f"fault/{seed}/{number}").randrange(2**31)
 
 
 class _QuietFileHandler(logging.FileHandler):
@@ -245,6 +252,7 @@ class Trial:
             "site": self.lane.site_id,
             "versions": {"fencepost": __version__, "python": platform.python_version()},
             "expect": dict(self.config.expect),
+            "expect_reason": self.config.expect_reason,
             "system": {},
             "nodes": {},
             "contenders": {},
@@ -284,7 +292,9 @@ class Trial:
             self._bring_up(settings, names)
             took = self._wait_healthy()
         self._say(f"{config.system} healthy {took:.1f} s after its start")
-        self.record["versions"]["system"] = self.cluster_now.version()
+        self.record["versions"]["system"], why = self.cluster_now.version(VERSION_SECONDS)
+        if why is not None:
+            self._say(f"the version stays unknown: {why}")
         self._await_hellos()
         self._save()
 
@@ -434,9 +444,9 @@ class Trial:
             return
         cluster, resource_node = self.cluster_now, self.lane.resource
         environment = TrialEnvironment(cluster, self.contenders, self.agents, resource_node, self.recorder, self._now)
-        injector = Injector(environment, self.recorder, self._now)
+        injector = Injector(environment, self.recorder, self._now, self._epoch)
         injector.said = self._say
-        began = time.monotonic()
+        began, number = time.monotonic(), 0
         live, cycle = self.recorder.live, config.make_schedule().cycle()
         while (window := cycle.next(time.monotonic() - began)) is not None:
             self._wait(began + window.begin - time.monotonic())
@@ -445,7 +455,9 @@ class Trial:
                 left = config.duration - window.on - (time.monotonic() - began)
                 if not self._await_event(lambda seen=seen: live.grants > seen, left):  # type: ignore[misc]
                     break  # nobody got the lock any more, and a fault would not fit before the end
-            fault = fault_registry.make(kind, target, config.fault_options)
+            number += 1
+            options = {"seed": _draw(config.seed, number), **config.fault_options}
+            fault = fault_registry.make(kind, target, options)
             injector.apply(fault, target, lambda on=window.on: self._wait(on))  # type: ignore[misc]
             self._landed = injector.landed
         self._wait(began + config.duration - time.monotonic())

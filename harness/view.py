@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from harness.outcome import Outcome
-from harness.trial import Progress, TrialResult
+from harness.trial import REQUIRED, Progress, TrialResult
 
 STYLES = {
     "as-expected": "green",
@@ -81,13 +82,18 @@ def _now(progress: Progress) -> list[RenderableType]:
     return [str(live.grants), outcomes, text, Text(faults, style="yellow" if faults != "-" else "")]
 
 
-def verdict_text(value: bool | str | None) -> Text:
-    """One verdict in a cell of a table."""
+def verdict_text(value: bool | str | None, required: bool = True) -> Text:
+    """One verdict in a cell of a table. A false one that isn't required is told in lower case."""
     if value is True:
         return Text("true", style="green")
     if value is False:
-        return Text("FALSE", style="bold red")
+        return Text("FALSE", style="bold red") if required else Text("false", style="yellow")
     return Text("-" if value is None else str(value), style="yellow" if value else "dim")
+
+
+def reason_lines(reasons: Sequence[str], prefix: str = "") -> Padding:
+    """Reasons of an outcome, one below the other, indented where they wrap."""
+    return Padding(Text("\n".join(prefix + reason for reason in reasons)), (0, 0, 0, 2))
 
 
 def outcome_text(outcome: Outcome) -> Text:
@@ -96,9 +102,11 @@ def outcome_text(outcome: Outcome) -> Text:
 
 
 def results_table(results: Sequence[TrialResult]) -> Table:
-    """One row for each trial: verdicts, grants, the word."""
+    """One row for each trial: verdicts (those of plug-ins too), grants, the word."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("system", "fault", "contenders", *VERDICT_ORDER, "grants", "hand-overs", "outcome"):
+    others = sorted({name for result in results for name in result.verdicts} - set(VERDICT_ORDER))
+    names = (*VERDICT_ORDER, *others)
+    for heading in ("system", "fault", "contenders", *names, "grants", "hand-overs", "outcome"):
         table.add_column(heading, justify="right" if heading in ("grants", "hand-overs") else "left", no_wrap=True)
     for result in results:
         config = result.config
@@ -106,7 +114,7 @@ def results_table(results: Sequence[TrialResult]) -> Table:
             config.system + (f" x{config.servers}" if config.servers not in (None, 1, 3) else ""),
             config.fault,
             "guarded" if config.guarded else "naive",
-            *(verdict_text(result.verdicts.get(name)) for name in VERDICT_ORDER),
+            *(verdict_text(result.verdicts.get(name), name in REQUIRED or name in config.expect) for name in names),
             str(result.outcome.grants),
             str(result.outcome.handovers),
             outcome_text(result.outcome),

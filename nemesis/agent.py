@@ -920,7 +920,7 @@ MAGIC = b"FENCEPST"
 COARSE_TICK_NS = 20 * 1000 * 1000
 """A coarse clock lags by up to one kernel tick (10 ms at 100 Hz); twice that."""
 READ_TRIES, READ_NARROW_NS, READ_WIDEST_SECONDS = 8, 2 * 10**6, 0.5
-READ_PATIENCE_SECONDS = 0.25
+READ_PATIENCE_SECONDS, READ_USEFUL_NS = 0.25, 10**8
 """How long a process is kept stopped at most for the sake of narrower readings: that is a fault of its own, too."""
 
 PTRACE_POKEDATA, PTRACE_CONT, PTRACE_DETACH = 5, 7, 17
@@ -1389,7 +1389,8 @@ def _keep(
         best = found.get(name)
         if best is None or high - low < best["high"] - best["low"]:
             found[name] = {"value": read, "low": low, "high": high}
-        if high - low <= READ_NARROW_NS or time.monotonic() > patience:
+        width = found[name]["high"] - found[name]["low"]
+        if width <= READ_NARROW_NS or (time.monotonic() > patience and width <= READ_USEFUL_NS):
             return
 
 

@@ -61,5 +61,6 @@ class Parameters:
         for name in self._values:
             if name not in self._known:
                 near = difflib.get_close_matches(name, self._known, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(self._known) or 'none'}"
+                known = f"known: {', '.join(self._known)}" if self._known else "it takes none"
+                hint = f"did you mean {near[0]!r}?" if near else known
                 raise UsageError(f"{self._kind}: unknown parameter {name!r}; {hint}")

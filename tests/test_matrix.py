@@ -85,11 +85,15 @@ def test_flags_go_over_the_defaults(tmp_path: Path) -> None:
         ("[[cells]]\nsystem = 'etcd'\nttl = '2'", r"cells\[1\]\.ttl: Expected `float`"),
         ("cells = [3]", r"cells\[1\]: must be a table"),
         ("[axes]\nsystem=['etcd']\n[[expect]]\nwhen={system='redis'}\nverdicts={}", r"expect\[1\]\.when: fits no cell"),
+        (
+            "[axes]\nsystem=['etcd']\n[[expect]]\nwhen={sytem='etcd'}\nverdicts={}",
+            r"expect\[1\]\.when\.sytem: unknown key",
+        ),
         ("[axes]\nsystem=['etcd']\n[[expect]]\nverdicts={}", r"expect\[1\]\.when: is missing"),
         ("[axes]\nsystem=['etcd']\n[[expect]]\nwhen={}\nverdict={}", r"expect\[1\]\.verdict: unknown key"),
         (
             "[axes]\nsystem=['etcd']\n[[expect]]\nwhen={}\nverdicts={leese=true}",
-            r"axes\.expect\.leese: unknown verdict",
+            r"expect\[1\]\.verdicts\.leese: unknown verdict; did you mean",
         ),
     ],
 )

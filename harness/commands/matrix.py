@@ -51,7 +51,7 @@ def command(
     from harness.outcome import EXIT_CODES, worst
     from harness.report import write_matrix
     from harness.trial import Progress, TrialResult
-    from harness.view import Watcher, console, outcome_text, results_table
+    from harness.view import Watcher, console, outcome_text, reason_lines, results_table
 
     plan = matrix.load(file or matrix.DEFAULT, given(options))
     screen = console()
@@ -97,8 +97,7 @@ def command(
         screen.print(f"  {error}", markup=False)
     for result in found:
         if result.outcome.word != "as-expected":
-            for reason in result.outcome.reasons:
-                screen.print(f"  {result.folder.name}: {reason}", markup=False)
+            screen.print(reason_lines(result.outcome.reasons, f"{result.folder.name}: "))
     screen.print()
     not_run = len(plan.cells) - len(found)
     cut = f", {not_run} not run" if not_run else ""

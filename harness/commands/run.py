@@ -42,7 +42,7 @@ def command(system: str, results: Path, name: str | None, keep: bool, runtime_na
     from harness.errors import UsageError
     from harness.interrupt import cancel_on_signal
     from harness.trial import Progress, Trial
-    from harness.view import Watcher, console, outcome_text, results_table
+    from harness.view import Watcher, console, outcome_text, reason_lines, results_table
 
     config = resolve(from_mapping({"system": system, **given(options)}))
     folder = results / (name or f"{datetime.now():%Y%m%dT%H%M%S}-{config.slug()}")
@@ -66,8 +66,10 @@ def command(system: str, results: Path, name: str | None, keep: bool, runtime_na
 
     screen.print()
     screen.print(results_table([result]))
-    for reason in result.outcome.reasons:
-        screen.print(f"  {reason}", markup=False)
+    if result.outcome.reasons:
+        screen.print(reason_lines(result.outcome.reasons))
+    if result.config.expect_reason:
+        screen.print(f"  expected: {result.config.expect_reason}", markup=False)
     screen.print()
     screen.print(outcome_text(result.outcome), f"- history, verdicts and logs are in {folder}")
     if result.report is not None:
