@@ -18,7 +18,8 @@ from nemesis.targets import NoTarget
 
 LASTING_TTLS = 3.0
 """A holder that goes on for so long outlives its lease on every system here; Consul may take two ttls and a delay."""
-PICKY_SHARE = 0.8
+PICKY_TTLS = 2.0
+"""How long such a holder is waited for; after that any will do."""
 
 
 class TrialEnvironment:
@@ -61,17 +62,18 @@ class TrialEnvironment:
         """The holder, and rather one that means to hold for longer than its lease can last.
 
         A holder that is about to release shows nothing: its hold ends before its lease does. So a job that plans to go
-        on for LASTING_TTLS more is waited for, for most of the time; after that whoever holds will do.
+        on for LASTING_TTLS more is waited for, for PICKY_TTLS; after that whoever holds will do.
         """
         began = time.monotonic()
-        lasting_ns = int(LASTING_TTLS * self._cluster.settings.ttl_seconds * 1e9)
+        ttl = self._cluster.settings.ttl_seconds
+        lasting_ns = int(LASTING_TTLS * ttl * 1e9)
         changed = self._recorder.live.changed
         with changed:
             while True:
                 hold = self._recorder.live.holder()
                 waited = time.monotonic() - began
                 if hold is not None and (
-                    waited > PICKY_SHARE * timeout_seconds
+                    waited > PICKY_TTLS * ttl
                     or hold.planned_end is None
                     or hold.planned_end - self._now() >= lasting_ns
                 ):

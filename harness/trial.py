@@ -51,7 +51,7 @@ from nemesis.base import AgentLink
 from nemesis.link import gather
 
 REQUIRED = ("lease", "fencing", "linearizable", "fenced", "progress", "faults")
-HELLO_SECONDS = 30.0
+HELLO_SECONDS = 60.0
 BYE_SECONDS = 10.0
 VERSION_SECONDS = 3.0
 
