@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ import workloads
 from harness import images
 from harness.commands.images import command, parse_overrides
 from harness.errors import RuntimeUnavailable, UsageError
-from harness.images import authorities, build, debian, recipes
+from harness.images import authorities, build, claims, debian, recipes
 from harness.images.build import LABEL, inspect, tags_of_ours, version_of
 from harness.images.catalogue import Catalogue
 from harness.images.registry import registry_of, split_reference
@@ -365,7 +366,7 @@ def test_what_was_built_says_what_it_is(workshop: Workshop) -> None:
     assert image["Config"]["Labels"][LABEL] == "1"
     assert image["Config"]["Labels"][f"{LABEL}.image"] == workshop.low
     assert image["Config"]["Labels"][f"{LABEL}.authorities"] == authorities.fingerprint(authorities.extra_authorities())
-    assert not [tag for tag in workshop.tags() if tag.endswith("-draft")]
+    assert not [tag for tag in workshop.tags() if "-draft" in tag]
     assert workshop.client.api.containers(all=True, filters={"ancestor": low.tag}) == []
 
 
@@ -383,6 +384,53 @@ def test_an_image_in_use_is_kept_when_superseded(workshop: Workshop) -> None:
         workshop.client.api.remove_container(container)
     workshop.ensure()
     assert workshop.lines[-1] == f"{first.reference}: superseded, removed"
+
+
+@pytest.fixture
+def move(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Goes on in another checkout, whose folder of Dockerfiles this is."""
+    return lambda folder: monkeypatch.setattr(recipes, "docker_folder", lambda: folder)
+
+
+@pytest.mark.docker
+def test_no_checkout_loses_the_image_that_another_replaces(
+    workshop: Workshop, move: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """Two checkouts with the same sources share an image; it goes with the last of them that has other sources."""
+    shared = workshop.ensure().reference
+    theirs = tmp_path / "theirs"
+    shutil.copytree(workshop.folder, theirs)
+    move(theirs)
+    # They never built it, nor asked for images: a trial alone looked it up.
+    assert images.resolve(workshop.client, [workshop.high])[workshop.high].reference == shared
+    move(workshop.folder)
+    workshop.change()
+    mine = workshop.ensure().reference
+    assert workshop.lines[-1] == f"{shared}: superseded, left to another checkout that uses it"
+    move(theirs)
+    assert images.resolve(workshop.client, [workshop.high])[workshop.high].reference == shared
+    (theirs / workshop.high / "file").write_text(secrets.token_hex(8))
+    their_own = workshop.ensure().reference
+    assert workshop.lines[-1] == f"{shared}: superseded, removed"
+    assert {mine, their_own} <= set(workshop.tags())
+    assert not [tag for tag in workshop.tags() if tag.startswith(shared)]
+
+
+@pytest.mark.docker
+def test_what_nobody_claims_stays_until_it_is_pruned(workshop: Workshop) -> None:
+    """Images of a Fencepost without claims, or of a checkout that is gone; never one that this checkout uses."""
+    kept = workshop.ensure().reference
+    old, gone = f"fencepost/{workshop.high}:{'a' * 12}", f"fencepost/{workshop.high}:{'b' * 12}.{'c' * 12}"
+    for tag in (old, gone):
+        workshop.client.api.tag(kept, *tag.split(":"))
+    workshop.ensure()
+    assert {old, gone, kept} <= set(workshop.tags())
+    # Of all that is on this engine, only the tests' own images may go.
+    others = {tag for name, tag in tags_of_ours(workshop.client) if name not in (workshop.low, workshop.high)}
+    low = recipes.load_all()[workshop.low].tag
+    outcome = claims.prune(workshop.client, {*(claims.split(tag)[0] for tag in others), kept, low})
+    assert (outcome[old], outcome[gone]) == ("removed", "removed")
+    assert {claims.split(tag)[0] for tag in workshop.tags()} == {kept, low}
 
 
 @pytest.mark.docker

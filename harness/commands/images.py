@@ -42,8 +42,15 @@ def parse_overrides(pairs: tuple[str, ...]) -> dict[str, str]:
     help="Use this image for NAME; `built` as REF means the one built here. Also: FENCEPOST_IMAGE_<NAME>.",
 )
 @click.option("--list", "show", is_flag=True, help="Only show what is there.")
+@click.option(
+    "--prune",
+    is_flag=True,
+    help="Remove the built images that this checkout no longer uses and no container does, other checkouts' too.",
+)
 @click.option("--remove", is_flag=True, help="Remove all images that Fencepost built. Pulled ones stay.")
-def command(names: tuple[str, ...], pull: images.Pull, pairs: tuple[str, ...], show: bool, remove: bool) -> None:
+def command(
+    names: tuple[str, ...], pull: images.Pull, pairs: tuple[str, ...], show: bool, prune: bool, remove: bool
+) -> None:
     """Pull or build the images that trials need; all of them without NAMES.
 
     \b
@@ -52,14 +59,18 @@ def command(names: tuple[str, ...], pull: images.Pull, pairs: tuple[str, ...], s
       fencepost images etcd contender
       fencepost images --image redis=redis:7.2 redis
       fencepost images --pull never
+      fencepost images --prune
     """
     # As Ctrl-C: an image half made is tidied up.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     overrides = parse_overrides(pairs)
     client = images.connect()
-    if remove:
-        for tag, outcome in images.remove_all(client).items():
+    if prune or remove:
+        outcomes = images.remove_all(client) if remove else images.prune(client)
+        for tag, outcome in outcomes.items():
             click.echo(f"{tag}: {outcome}")
+        if not outcomes:
+            click.echo("nothing to remove")
         return
     if show:
         _show(images.listing(client, overrides))

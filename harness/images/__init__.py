@@ -12,19 +12,32 @@ from collections.abc import Callable, Iterable, Mapping
 
 import docker
 
-from harness.images.build import remove_tags, tags_of_ours
+from harness.images import claims
 from harness.images.catalogue import BUILT, Catalogue, ImageRef, Origin
-from harness.images.maker import Maker, Pull, one_at_a_time
+from harness.images.maker import Maker, Pull, bootstrapped, one_at_a_time
 from harness.images.recipes import names
 from harness.runtime.engine import connect, telling
 
-__all__ = ["BUILT", "ImageRef", "Origin", "Pull", "connect", "ensure", "listing", "names", "remove_all", "resolve"]
+__all__ = [
+    "BUILT",
+    "ImageRef",
+    "Origin",
+    "Pull",
+    "connect",
+    "ensure",
+    "listing",
+    "names",
+    "prune",
+    "remove_all",
+    "resolve",
+]
 
 
 def resolve(
     client: docker.DockerClient, wanted: Iterable[str], overrides: Mapping[str, str] | None = None
 ) -> dict[str, ImageRef]:
-    """Which image to use now for each name. Never builds or pulls.
+    """Which image to use now for each name. Never builds or pulls. Claims built ones, so that no other checkout on this
+    engine removes them (`harness.images.claims`).
 
     Args:
         overrides: image name -> reference, or `BUILT`; before FENCEPOST_IMAGE_<NAME> of the environment.
@@ -34,7 +47,9 @@ def resolve(
         UsageError: a name that has no Dockerfile and no reference.
     """
     with telling("looking for images"):
-        return Catalogue(client, overrides).need(wanted)
+        found = Catalogue(client, overrides).need(wanted)
+        claims.claim(client, [image.reference for image in found.values() if image.origin == "built"])
+        return found
 
 
 def ensure(
@@ -75,12 +90,11 @@ def _ensure(
     for name, image in present.items():
         report(f"{name}: present, {image.reference}{f' ({image.version})' if image.version else ''}, {image.origin}")
     current = {recipe.tag for recipe in catalogue.recipes.values()}
-    ours = tags_of_ours(catalogue.client)
-    superseded = [tag for name, tag in ours if name in catalogue.recipes and tag not in current]
-    if superseded:
+    claims.claim(catalogue.client, sorted(current))
+    if claims.replaced(catalogue.client, current):
         with one_at_a_time(report):
-            for tag, reason in remove_tags(catalogue.client, superseded).items():
-                report(f"{tag}: superseded, {reason}")
+            for tag, told in claims.release(catalogue.client, current).items():
+                report(f"{tag}: superseded, {told}")
     return catalogue.need(wanted)
 
 
@@ -91,6 +105,17 @@ def listing(client: docker.DockerClient, overrides: Mapping[str, str] | None = N
         return {name: catalogue.present(name) for name in names()}
 
 
+def prune(client: docker.DockerClient) -> dict[str, str]:
+    """Removes every built image that this checkout doesn't use and no container does, those of other checkouts too.
+
+    Returns:
+        tag or id -> what became of it: `removed`, or why it was kept.
+    """
+    with telling("removing images"), one_at_a_time(lambda line: None):
+        current = {recipe.tag for recipe in Catalogue(client).recipes.values()}
+        return claims.prune(client, current | {bootstrapped()})
+
+
 def remove_all(client: docker.DockerClient) -> dict[str, str]:
     """Removes every image of ours that no container uses, by label alone. Pulled ones stay: they may be others' too.
 
@@ -98,4 +123,4 @@ def remove_all(client: docker.DockerClient) -> dict[str, str]:
         tag -> what became of it: `removed`, or why it was kept.
     """
     with telling("removing images"):
-        return remove_tags(client, [tag for _, tag in tags_of_ours(client)])
+        return claims.remove_all(client)

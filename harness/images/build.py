@@ -19,7 +19,7 @@ from docker.errors import APIError, ImageNotFound
 
 from harness.errors import RuntimeUnavailable
 from harness.images.authorities import extra_authorities, fingerprint
-from harness.images.recipes import REPOSITORY, Recipe
+from harness.images.recipes import REPOSITORY, Recipe, checkout
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +66,9 @@ def build(client: docker.DockerClient, recipe: Recipe, base: str, *, fresh: bool
         extra = {f"ca/{name}": content for name, content in authorities.items()}
         extra["ca/README"] = b"Certificate authorities of the machine that built this image.\n"
         more["authorities"] = fingerprint(authorities)
-    # A name of its own until the version is known, so that nobody sees a half-labelled image.
-    draft = f"{recipe.tag}-draft"
+    # A name of its own until the version is known, so that nobody sees a half-labelled image; and of this checkout's,
+    # so that another user's build of the same image doesn't take it away.
+    draft = f"{recipe.tag}-draft.{checkout()}"
     image_labels = labels(recipe.name, **more)
     _run(client, recipe.context(extra), draft, image_labels, {"BASE": base, **_arguments(recipe)}, recipe.name, fresh)
     version = _version_file(client, draft) if _VERSION_FILE in recipe.files["Dockerfile"][0].decode() else None

@@ -70,6 +70,11 @@ def one_at_a_time(report: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
+def bootstrapped() -> str:
+    """The tag of the Debian that is bootstrapped here where none can be pulled."""
+    return f"{REPOSITORY}/{DEBIAN}:{hashlib.sha256(debian.RECIPE.encode()).hexdigest()[:12]}"
+
+
 class Maker:
     """Gets a set of images. Use one for each run: it remembers which registries answered."""
 
@@ -201,8 +206,8 @@ class Maker:
         return self._bootstrapped()
 
     def _bootstrapped(self) -> str:
-        repository, tag = f"{REPOSITORY}/{DEBIAN}", hashlib.sha256(debian.RECIPE.encode()).hexdigest()[:12]
-        reference = f"{repository}:{tag}"
+        reference = bootstrapped()
+        repository, _, tag = reference.partition(":")
         if self._pull != "always" and inspect(self._client, reference) is not None:
             return reference
         began = time.monotonic()

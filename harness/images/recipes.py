@@ -15,6 +15,8 @@ from __future__ import annotations
 import difflib
 import hashlib
 import io
+import os
+import platform
 import re
 import tarfile
 import tomllib
@@ -79,6 +81,15 @@ def docker_folder() -> Path:
     """Where the Dockerfiles are: `docker/` of a checkout, `harness/_docker` of an installed wheel."""
     installed = Path(harness.__file__).parent / "_docker"
     return installed if installed.is_dir() else Path(harness.__file__).parent.parent / "docker"
+
+
+def checkout() -> str:
+    """Twelve hexadecimal digits for this checkout: the folder that images are built from, whose it is, and the host.
+
+    The host counts because an engine may serve several (a mounted socket, DOCKER_HOST) with the same paths.
+    """
+    where = f"{platform.node()}\0{os.getuid()}\0{docker_folder().resolve()}"
+    return hashlib.sha256(where.encode()).hexdigest()[:12]
 
 
 def load_all(folder: Path | None = None) -> dict[str, Recipe]:
