@@ -124,10 +124,27 @@ def _why(model: Model, a: int, b: int, start: int) -> str:
         return f"and {words.who(model, a)} hadn't given it back: this lock doesn't expire"
     row = int(model.promise_row[a])
     source = "its acquire" if row < 0 else f"its renew of line {model.line(row)}"
-    return (
-        f"inside the time promised to {words.who(model, a)}: by {source} its lease could not end before "
-        f"{words.at(int(model.L[a]), start)}"
+    # "At least": the promise counts from when the request was sent, and the service can't have counted from earlier.
+    told = (
+        f"inside the time promised to {words.who(model, a)}: {source} promised it until at least "
+        f"{words.at(int(model.promise[a]), start)}"
     )
+    if model.L[a] < model.promise[a]:
+        told += f", and {_what_ended(model, a)} {words.at(int(model.L[a]), start)}"
+    return told
+
+
+def _what_ended(model: Model, g: int) -> str:
+    """What came at L(g), inside the promise, said so that the time can follow."""
+    for rows, told in (
+        (model.standing_release_row, "it did not release it before"),
+        (model.ended_row, "the service did not say that it was over before"),
+        (model.next_acquire_row, "it did not ask for it again before"),
+    ):
+        row = int(rows[g])
+        if row < len(model.history) and model.history.time[row] == model.L[g]:
+            return told
+    return "it was still held at"
 
 
 def _early_expiry(model: Model, g: int) -> Finding:
