@@ -26,7 +26,7 @@ from harness.images.registry import Registries
 from harness.runtime.base import NodeSpec, ServiceSpec
 from harness.runtime.docker import DockerRuntime
 
-Status = Literal["ok", "limited", "failed", "unknown"]
+Status = Literal["ok", "limited", "missing", "failed", "unknown"]
 
 GIB = 1024**3
 DISK_NEEDED, DISK_WISHED = 1 * GIB, 5 * GIB
@@ -45,7 +45,8 @@ class Finding:
     """One thing that was looked at.
 
     `needed` says whether trials need it. `status`: `ok` · `limited` (less of it: the detail says what is missing) ·
-    `failed` · `unknown` (couldn't be tried). `remedy` is empty when there is nothing to do.
+    `missing` (not the machine's fault: `fencepost images` gets it) · `failed` · `unknown` (couldn't be tried). `remedy`
+    is empty when there is nothing to do.
     """
 
     name: str
@@ -66,9 +67,29 @@ class Examination:
         """Whether trials can run."""
         return all(f.status in ("ok", "limited") for f in self.findings if f.needed)
 
+    @property
+    def only_images_missing(self) -> bool:
+        """Whether nothing but images keeps trials from running; what nodes can do may be untried for want of them."""
+        lacking = [f for f in self.findings if f.needed and f.status not in ("ok", "limited")]
+        return any(f.status == "missing" for f in lacking) and all(
+            f.status == "missing" or f is _UNTRIED for f in lacking
+        )
+
     def as_json(self) -> dict[str, Any]:
-        """`{"ok": true, "findings": [{"name", "status", "needed", "detail", "remedy"}]}`."""
-        return {"ok": self.ok, "findings": [asdict(finding) for finding in self.findings]}
+        """`{"ok", "only_images_missing", "findings": [{"name", "status", "needed", "detail", "remedy"}]}`."""
+        return {
+            "ok": self.ok,
+            "only_images_missing": self.only_images_missing,
+            "findings": [asdict(finding) for finding in self.findings],
+        }
+
+
+_UNTRIED = Finding(
+    "node",
+    "unknown",
+    True,
+    "what a node can do here (partition, freeze, clock, …) is tried once the image node is there",
+)
 
 
 @dataclass(frozen=True)
@@ -125,20 +146,6 @@ _CAPABILITIES = (
         "the clock fault is left out",
         "allow the capability SYS_PTRACE, and kernel.yama.ptrace_scope below 3, on the Docker host",
     ),
-    _Capability(
-        "packet loss",
-        "statistic",
-        False,
-        "packets can't be lost at random without netem",
-        "load the kernel module xt_statistic on the Docker host",
-    ),
-    _Capability(
-        "packets (netem)",
-        "netem",
-        False,
-        "delay, duplication, reordering and rate faults are skipped, each with this reason",
-        "load the kernel module sch_netem on the Docker host; a kernel built without it can't",
-    ),
     _Capability("event times", "clocks", True, "no event can be stamped", "use a kernel with CLOCK_BOOTTIME"),
 )
 
@@ -161,10 +168,7 @@ def examine(say: Callable[[str], None] = lambda line: None) -> Examination:
     present = images.listing(client)
     findings += _images(present)
     if present["node"] is None:
-        findings += [
-            Finding(c.name, "unknown", c.needed, "can't be tried without the image node", "fencepost images node")
-            for c in _CAPABILITIES
-        ]
+        findings.append(_UNTRIED)
     else:
         say("trying faults in a throwaway node")
         findings += _node_findings(runtime)
@@ -220,7 +224,7 @@ def _python() -> Finding:
 def _images(present: dict[str, images.ImageRef | None]) -> list[Finding]:
     missing = [name for name, image in present.items() if image is None]
     systems = [name for name in present if name not in NEEDED_IMAGES]
-    remedy = f"fencepost images {' '.join(missing)}" if missing else ""
+    remedy = "fencepost images" if len(missing) == len(present) else f"fencepost images {' '.join(missing)}"
     have = ", ".join(
         f"{name} {image.version or image.reference.rpartition(':')[2]} ({image.origin})"
         for name, image in present.items()
@@ -230,7 +234,7 @@ def _images(present: dict[str, images.ImageRef | None]) -> list[Finding]:
         return [Finding("images", "ok", True, have)]
     lacks_needed = any(name in NEEDED_IMAGES for name in missing) or set(systems) <= set(missing)
     told = f"missing: {', '.join(missing)}" + (f"; present: {have}" if have else "")
-    return [Finding("images", "failed" if lacks_needed else "limited", True, told, remedy)]
+    return [Finding("images", "missing" if lacks_needed else "limited", True, told, remedy)]
 
 
 def _registry(refusal: str | None) -> Finding:

@@ -93,22 +93,6 @@ def cut(program: str, family: str, addresses: list[str]) -> str:
     return f"{version} cuts and mends"
 
 
-def statistic() -> str:
-    """Random loss by iptables, for kernels without netem."""
-    rule = ["OUTPUT", "-d", "127.0.0.2", "-m", "statistic", "--mode", "random", "--probability", "0.5", "-j", "DROP"]
-    run("iptables", "-w", "-A", *rule)
-    run("iptables", "-w", "-D", *rule)
-    return "loss by iptables works"
-
-
-def netem() -> str:
-    """Delay, loss, reordering and rate by the kernel's packet scheduler."""
-    device = next(name for name in sorted(os.listdir("/sys/class/net")) if name.startswith("eth"))
-    run("tc", "qdisc", "add", "dev", device, "root", "netem", "delay", "1ms")
-    run("tc", "qdisc", "del", "dev", device, "root")
-    return "delay, loss, duplication, reordering and rate by netem work"
-
-
 def service() -> int:
     """The pid of the joined service's process, as this namespace sees it."""
     for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
@@ -191,8 +175,6 @@ def main(addresses: list[str]) -> None:
         "ipv6": lambda: reachable("IPv6", addresses),
         "iptables": lambda: cut("iptables", "IPv4", addresses),
         "ip6tables": lambda: cut("ip6tables", "IPv6", addresses),
-        "statistic": statistic,
-        "netem": netem,
         "freeze": freeze,
         "memory": memory,
         "clocks": clocks,

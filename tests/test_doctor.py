@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from harness import doctor, images
+from harness import doctor, images, registry
+from harness.commands.doctor import _print as shown
 from harness.commands.doctor import command
 from harness.doctor import Examination, Finding
 from harness.runtime import removal
@@ -20,7 +21,7 @@ from harness.runtime.engine import Engine
 from tests.runtime.conftest import eventually
 
 GOOD = {"ok": True, "detail": "works"}
-PROBES = ("ipv4", "ipv6", "iptables", "ip6tables", "statistic", "netem", "freeze", "memory", "clocks")
+PROBES = ("ipv4", "ipv6", "iptables", "ip6tables", "freeze", "memory", "clocks")
 GIB = 1024**3
 
 
@@ -53,7 +54,7 @@ def test_what_no_trial_can_do_without_fails(probe: str) -> None:
     assert not Examination(tuple(findings)).ok
 
 
-@pytest.mark.parametrize("probe", ["ipv6", "ip6tables", "statistic", "netem", "memory"])
+@pytest.mark.parametrize("probe", ["ipv6", "ip6tables", "memory"])
 def test_what_only_some_faults_need_is_a_limit(probe: str) -> None:
     """Trials can run; what they will lack is said, with the reason."""
     findings = doctor._tell(lacking(probe), ())
@@ -84,14 +85,38 @@ def test_missing_images_fail_only_when_no_trial_can_run() -> None:
 
     def status(*missing: str) -> str:
         (finding,) = doctor._images({name: None if name in missing else image for name, image in everything.items()})
-        assert all(name in finding.remedy for name in missing)
+        assert all(name in finding.remedy for name in missing) or set(missing) == set(everything)
         return finding.status
 
     assert status() == "ok"
     assert status("redis") == "limited"
-    assert status("contender") == "failed"
-    assert status("postgres") == "failed"
-    assert status("etcd", "zookeeper", "consul", "redis") == "failed"
+    assert status("contender") == "missing"
+    assert status("postgres") == "missing"
+    assert status("etcd", "zookeeper", "consul", "redis") == "missing"
+
+
+def test_missing_images_are_not_held_against_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    """Before `fencepost images` ever ran: that it is all that is missing is said, unless the machine lacks more."""
+    missing = doctor._images(dict.fromkeys(images.names()))
+    assert missing[0].remedy == "fencepost images"
+    fresh = Examination((*missing, doctor._UNTRIED, Finding("size", "limited", True, "1 core")))
+    assert (fresh.ok, fresh.only_images_missing) == (False, True)
+    shown(fresh)
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "trials can't run here yet: only images are missing, and `fencepost images` gets them"
+    )
+    small = Examination((*missing, doctor._UNTRIED, Finding("size", "failed", True, "little memory")))
+    assert not small.only_images_missing
+    shown(small)
+    assert "trials can't run here: images, node, size" in capsys.readouterr().out
+    assert not Examination((Finding("images", "ok", True, ""),)).only_images_missing
+
+
+def test_no_fault_is_promised_that_there_is_not() -> None:
+    """What is tried is what `fencepost list faults` has, and what every trial stands on."""
+    of_trials = {"network", "network IPv6", "event times"}
+    tried = {capability.name.removesuffix(" IPv6") for capability in doctor._CAPABILITIES} - of_trials - {"network"}
+    assert tried <= set(registry.names("faults"))
 
 
 def test_an_unknown_need_is_not_a_yes() -> None:

@@ -10,7 +10,7 @@ import click
 
 from harness.doctor import Examination, examine
 
-_COLOURS = {"ok": "green", "limited": "yellow", "failed": "red", "unknown": "magenta"}
+_COLOURS = {"ok": "green", "limited": "yellow", "missing": "cyan", "failed": "red", "unknown": "magenta"}
 _WIDTH = 100
 
 
@@ -20,7 +20,7 @@ def command(as_json: bool) -> None:
     """Say what this machine can and can't do, each with the reason and the remedy.
 
     Every kind of fault is tried in two throwaway containers, which are removed at the end. Exits with 0 when trials can
-    run here (perhaps with limits), with 4 when they can't.
+    run here (perhaps with limits), with 4 when they can't, or not before `fencepost images`.
 
     \b
     Examples:
@@ -48,6 +48,8 @@ def _print(examination: Examination) -> None:
     limits = [finding.name for finding in examination.findings if finding.status == "limited"]
     if examination.ok:
         click.echo("trials can run here" + (f", with limits: {', '.join(limits)}" if limits else ""))
+    elif examination.only_images_missing:
+        click.echo("trials can't run here yet: only images are missing, and `fencepost images` gets them")
     else:
         lacking = [f.name for f in examination.findings if f.needed and f.status not in ("ok", "limited")]
         click.echo(f"trials can't run here: {', '.join(lacking)}")
