@@ -1,19 +1,20 @@
 """faults: did every fault really happen, and was every one undone?
 
 Skipped faults are listed in the stats and not counted. False when any other was not `undone` by the end; else unknown
-when one has no `landed` receipt; else true.
+when one has no `landed` receipt; else true. Where none was recorded, or all were skipped, it is true of nothing, and
+the note says so: a history that others wrote tells nothing of its faults.
 """
 
 from __future__ import annotations
 
 from checkers import words
-from checkers.findings import Finding, Verdict
+from checkers.findings import Finding, Verdict, Word
 from checkers.intervals import Model
 from harness.history.events import Fault
 
 
 def check(model: Model) -> Verdict:
-    """The verdict on the receipts; true where there were no faults."""
+    """The verdict on the receipts; true where there were no faults, with a note."""
     faults = model.history.faults
     counted = [fault for fault in faults if not fault.skipped]
     left = [_not_undone(fault) for fault in counted if not fault.undone]
@@ -25,7 +26,9 @@ def check(model: Model) -> Verdict:
         "undone": sum(fault.undone for fault in counted),
         "skipped": [fault.id for fault in faults if fault.skipped],
     }
-    return Verdict(False if left else "unknown" if unproven else True, words.ordered(found), len(found), stats)
+    valid: Word = False if left else "unknown" if unproven else True
+    note = None if counted else "every fault was skipped" if faults else "no fault was recorded"
+    return Verdict(valid, words.ordered(found), len(found), stats, note=note)
 
 
 def _name(fault: Fault) -> str:

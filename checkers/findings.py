@@ -54,7 +54,7 @@ class Verdict:
     certificate: Mapping[str, Any] | None = None
     """What a reader can check the answer `true` by; only `linearizable` has one, and only when it was asked for."""
     note: str | None = None
-    """Why the verdict is unknown, or the traceback of a checker that crashed."""
+    """Why the verdict is unknown, what a true one rests on, or the traceback of a checker that crashed."""
 
     def to_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {
