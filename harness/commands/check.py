@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+import textwrap
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,8 @@ import click
 from harness.errors import HistoryError, UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from checkers import Judgement
     from checkers.findings import Verdict, Word
     from harness.history import History
@@ -64,6 +68,8 @@ Examples:
   fencepost check results/my-trial                    # a table, and what went wrong in words
   fencepost check cases/*.jsonl --json                # the same for programs
   fencepost check results/my-trial --explain 1        # the events around the first finding, by contender
+  fencepost check results/matrix-1                    # all trials of a matrix
+  zcat history.jsonl.gz | fencepost check -
   fencepost check history.jsonl --require lease,fencing
   fencepost check history.edn --no-owners --release-fail released
   fencepost check ops.json --map time=timestamp --map token=value.fence
@@ -78,10 +84,16 @@ Exit code: 1 when a history is invalid, else 2 when one can't be read, else 3 wh
 )
 @click.option("--no-owners", is_flag=True, help="Any process may release: judge a plain mutex, without expiry.")
 @click.option(
-    "--certificates", is_flag=True, help="Add to linearizable what its answer can be checked by (with --json)."
+    "--certificates", is_flag=True, help="With --json: add to linearizable what its answer can be checked by."
 )
-@click.option("--explain", type=click.IntRange(1), metavar="N", help="Print the events around finding N.")
-@click.option("--verdict", metavar="NAME", help="Whose finding N (default: the first verdict that is false).")
+@click.option(
+    "--explain", type=click.IntRange(1), metavar="N", help="Print the events around finding N instead of the table."
+)
+@click.option(
+    "--verdict",
+    metavar="NAME",
+    help="Whose finding N (default: the first required verdict that is false, else the first).",
+)
 @click.option(
     "--format",
     "format_",
@@ -114,9 +126,12 @@ def command(
 ) -> None:
     """Decide the verdicts of recorded histories.
 
-    PATH is a history, or a folder with a history.jsonl. Histories of Jepsen and Knossos (EDN, JSON) are read too.
-    What each verdict means is in docs/verdicts.md.
+    PATH is a history, `-` for one on standard input, a trial's folder (with a history.jsonl), or a folder of trials, of
+    which each is judged. Histories of Jepsen and Knossos (EDN, JSON) are read too. What each verdict means is in
+    docs/verdicts.md.
     """
+    if certificates and not as_json:
+        raise UsageError("--certificates goes with --json")
     options = _Options(
         format=format_,
         release_fail=release_fail,
@@ -126,28 +141,54 @@ def command(
         no_owners=no_owners,
         certificates=certificates,
     )
-    if explain is not None:
-        if len(paths) != 1 or as_json:
-            raise UsageError("--explain is for one PATH, and not with --json")
-        _explain(_check(paths[0], options), explain, verdict)
-        return
-    if verdict is not None:
+    if explain is None and verdict is not None:
         raise UsageError("--verdict goes with --explain")
+    if explain is not None and as_json:
+        raise UsageError("--explain is not for --json, which has all findings")
+    if paths.count("-") > 1:
+        raise UsageError("there is one standard input: give - once")
+    histories = _trials(paths)
+    if explain is not None:
+        if len(histories) != 1 or not isinstance(histories[0], str):
+            raise UsageError(f"--explain is for one PATH, and here are {len(histories)} histories")
+        result = _check(histories[0], options)
+        _print(lambda: _explain(result, explain, verdict))
+        sys.exit(_exit_code([result]))
     results = []
-    for path in paths:
+    for path in histories:
+        if isinstance(path, _Result):
+            results.append(path)
+            continue
         result = _check(path, options)
         # Only --explain needs the events again: a long list of paths mustn't keep them all.
         results.append(_Result(result.path, result.judgement, result.error, None, result.policies))
+    if as_json:
+        _print(lambda: click.echo(json.dumps([result.to_json() for result in results], ensure_ascii=False)))
+    else:
+        _print(lambda: _show(results))
+    sys.exit(_exit_code(results))
+
+
+def _trials(paths: tuple[str, ...]) -> list[str | _Result]:
+    """The histories that the paths mean, or the result already where that can't be told."""
+    from harness.history import reader
+
+    found: list[str | _Result] = []
+    for path in paths:
+        try:
+            found += reader.trials(path)
+        except HistoryError as error:
+            found.append(_Result(path, error=error))
+    return found
+
+
+def _print(show: Callable[[], None]) -> None:
+    """Prints to a reader who may have seen enough (`| head`): that must not turn the exit code into "invalid"."""
     try:
-        if as_json:
-            click.echo(json.dumps([result.to_json() for result in results], ensure_ascii=False))
-        else:
-            _show(results)
+        show()
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read the output has seen enough (`| head`); that must not turn the exit code into "invalid".
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(_exit_code(results))
 
 
 def _required(text: str | None) -> tuple[str, ...] | None:
@@ -157,6 +198,8 @@ def _required(text: str | None) -> tuple[str, ...] | None:
 
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     known = verdict_names()
+    if not names:
+        raise UsageError(f"--require names no verdict (known: {', '.join(known)}); leave it out for the default")
     for name in names:
         if name not in known:
             raise UsageError(f"--require: there is no verdict {name!r} (known: {', '.join(known)})")
@@ -172,30 +215,11 @@ def _fields(maps: tuple[str, ...]) -> dict[str, str]:
 
 
 def _check(path: str, options: _Options) -> _Result:
-    from checkers import judge
-    from harness.history import native, reader
+    from harness.history import reader
 
     try:
-        file = reader.find(path)
-        kind = reader.detect(file) if options.format == "auto" else options.format
-        if kind == "fencepost":
-            histories = {"": native.read(file)}
-        else:
-            from harness.history import imports
-
-            histories = imports.readings(
-                file,
-                format=kind,
-                release_fail=options.release_fail,
-                fields=options.fields,
-                owners=False if options.no_owners else None,
-                ttl=options.ttl,
-            )
-        owners = False if options.no_owners else None
-        judgements = {
-            policy: judge(history, options.require, owners, options.certificates)
-            for policy, history in histories.items()
-        }
+        with reader.kept(path) as file:
+            return _judged(path, reader.find(file), options)
     except HistoryError as error:
         return _Result(path, error=error)
     except UsageError as error:
@@ -208,6 +232,31 @@ def _check(path: str, options: _Options) -> _Result:
     except Exception as error:  # noqa: BLE001  the other paths still get their answer, and this one no pass
         click.echo(traceback.format_exc(), err=True)
         return _Result(path, error=HistoryError(path, 0, f"reading it failed, a bug of Fencepost: {error!r}"))
+
+
+def _judged(path: str, file: Path, options: _Options) -> _Result:
+    """The result for a path whose history is in `file`."""
+    from checkers import judge
+    from harness.history import native, reader
+
+    kind = reader.detect(file) if options.format == "auto" else options.format
+    if kind == "fencepost":
+        histories = {"": native.read(file)}
+    else:
+        from harness.history import imports
+
+        histories = imports.readings(
+            file,
+            format=kind,
+            release_fail=options.release_fail,
+            fields=options.fields,
+            owners=False if options.no_owners else None,
+            ttl=options.ttl,
+        )
+    owners = False if options.no_owners else None
+    judgements = {
+        policy: judge(history, options.require, owners, options.certificates) for policy, history in histories.items()
+    }
     chosen = next(iter(judgements))
     return _Result(
         path,
@@ -264,9 +313,8 @@ def _show_one(result: _Result, judgement: Judgement) -> None:
     click.echo(f"{result.path}: {_word(judgement.valid)}  ({judgement.events:,} events, {grants})")
     width = max(len(name) for name in judgement.verdicts)
     for name, verdict in judgement.verdicts.items():
-        count = _count(verdict)
         mark = "required" if name in judgement.required else ""
-        said = count or ("" if verdict.note is None or verdict.valid is True else verdict.note.partition("\n")[0])
+        said = _count(verdict) or (verdict.note or "").partition("\n")[0]
         click.echo(f"  {name:<{width}}  {_word(verdict.valid, 8)}  {mark:<9}  {said}".rstrip())
     for name, verdict in judgement.verdicts.items():
         if verdict.valid is False and verdict.findings:
@@ -275,14 +323,27 @@ def _show_one(result: _Result, judgement: Judgement) -> None:
             lines = ", ".join(str(line) for line in finding.events)
             click.echo(f"\n  {name}: {finding.kind}{blame} (line{'s' if len(finding.events) != 1 else ''} {lines})")
             click.echo(click.wrap_text(finding.text, width=100, initial_indent="    ", subsequent_indent="    "))
+            if len(verdict.findings) > 1:
+                whose = "" if name == _told_first(judgement) else f" --verdict {name}"
+                click.echo(f"    (1 of {_total(verdict):,}; --explain 2{whose} shows the next)")
         elif verdict.note is not None and "\n" in verdict.note:
-            click.echo(f"\n  {name}: {verdict.note}")
+            click.echo(f"\n  {name}: {textwrap.indent(verdict.note, '    ').strip()}")
     if result.policies is not None:
         _show_policies(result.policies)
 
 
+def _told_first(judgement: Judgement) -> str | None:
+    """The verdict that `--explain` means without `--verdict`: the first required one that is false, else the first."""
+    false = [name for name, verdict in judgement.verdicts.items() if verdict.valid is False]
+    return next((name for name in false if name in judgement.required), next(iter(false), None))
+
+
+def _total(verdict: Verdict) -> int:
+    return len(verdict.findings) if verdict.count is None else verdict.count
+
+
 def _count(verdict: Verdict) -> str:
-    count = len(verdict.findings) if verdict.count is None else verdict.count
+    count = _total(verdict)
     return f"{count:,} finding{'' if count == 1 else 's'}" if count else ""
 
 
@@ -310,10 +371,10 @@ def _explain(result: _Result, number: int, name: str | None) -> None:
 
     if result.judgement is None or result.history is None:
         assert result.error is not None
-        raise result.error
+        raise HistoryError(result.path, result.error.line, result.error.reason)
     verdicts = result.judgement.verdicts
     if name is None:
-        name = next((key for key, verdict in verdicts.items() if verdict.valid is False), None)
+        name = _told_first(result.judgement)
         if name is None:
             raise UsageError("no verdict is false; name one with --verdict")
     elif name not in verdicts:
@@ -323,5 +384,5 @@ def _explain(result: _Result, number: int, name: str | None) -> None:
         raise UsageError(
             f"{name} lists {len(findings)} finding{'' if len(findings) == 1 else 's'}, so there is no {number}"
         )
-    click.echo(f"{name}, finding {number} of {_count(verdicts[name])}")
+    click.echo(f"{name}, finding {number} of {_total(verdicts[name]):,}")
     click.echo(explain(result.history, findings[number - 1]))

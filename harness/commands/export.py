@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from pathlib import Path
+from typing import TextIO
 
 import click
 
-from harness.history import read
+from harness.errors import HistoryError
+from harness.history import History, read, reader
 from harness.history.exports import to_edn, to_porcupine
 
 
@@ -15,26 +19,44 @@ from harness.history.exports import to_edn, to_porcupine
     epilog="""\b
 Examples:
   fencepost export edn results/my-trial history.edn
-  fencepost export porcupine cases/clean-handover.jsonl handover.log --lock lock""",
+  fencepost export porcupine cases/clean-handover.jsonl handover.log --lock lock
+  fencepost export edn results/my-trial - | gzip > history.edn.gz""",
 )
 @click.argument("notation", metavar="NOTATION", type=click.Choice(["edn", "porcupine"]))
-@click.argument("source", metavar="HISTORY", type=click.Path(exists=True, path_type=Path))
-@click.argument("target", metavar="OUT", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("source", metavar="HISTORY", type=click.Path(exists=True, allow_dash=True))
+@click.argument("target", metavar="OUT", type=click.Path(dir_okay=False, allow_dash=True))
 @click.option("--lock", help="Which lock to write (porcupine; needed when there are several).")
-def command(notation: str, source: Path, target: Path, lock: str | None) -> None:
+def command(notation: str, source: str, target: str, lock: str | None) -> None:
     """Write a history in another notation, for other checkers.
 
     NOTATION is edn (Jepsen's history.edn, everything) or porcupine (the line form that Porcupine's examples read: the
-    acquires and releases of one lock, in order, without times).
+    acquires and releases of one lock, in order, without times). HISTORY may be - for standard input, OUT - for standard
+    output.
     """
-    history = read(source)
     if lock is not None and notation == "edn":
         raise click.UsageError("--lock is for porcupine; an edn has all locks")
-    with target.open("w") as file:
-        if notation == "edn":
-            to_edn(history, file)
-            count = len(history)
-            click.echo(f"{target}: {count} events")
-        else:
-            count = to_porcupine(history, file, lock)
-            click.echo(f"{target}: {count} operations")
+    try:
+        with reader.kept(source) as kept:
+            history = read(kept)
+    except HistoryError as error:
+        raise HistoryError(source, error.line, error.reason) from None
+    if target == "-":
+        # What was written is told on stderr: standard output is the history.
+        out = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8")
+        try:
+            told = _write(history, notation, lock, out)
+            out.flush()
+        finally:
+            out.detach()
+        click.echo(f"{source}: {told}", err=True)
+        return
+    with Path(target).open("w", encoding="utf-8") as file:
+        told = _write(history, notation, lock, file)
+    click.echo(f"{target}: {told}")
+
+
+def _write(history: History, notation: str, lock: str | None, file: TextIO) -> str:
+    if notation == "edn":
+        to_edn(history, file)
+        return f"{len(history)} events"
+    return f"{to_porcupine(history, file, lock)} operations"

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from harness.errors import HistoryError
@@ -11,6 +17,8 @@ from harness.history.events import History
 
 FORMATS = ("auto", "fencepost", "edn", "jepsen-json")
 HISTORY_FILE = "history.jsonl"
+MATRIX_FILE = "matrix.json"
+STDIN = "-"
 
 
 def read(
@@ -41,8 +49,61 @@ def find(path: str | Path) -> Path:
     if not file.is_dir():
         return file
     if not (file / HISTORY_FILE).exists():
-        raise HistoryError(file, 0, f"a folder without a {HISTORY_FILE}")
+        raise HistoryError(file, 0, f"a folder without a {HISTORY_FILE}, and without trials in it")
     return file / HISTORY_FILE
+
+
+def trials(path: str | Path) -> list[str]:
+    """The histories that a path means: itself, or each trial in a folder that is none.
+
+    The trials of a matrix come in its order, those that left no history among them (reading them is an error, as it
+    should be); after them any other sub-folders with a `history.jsonl` or a matrix, by name. A folder without any
+    stands for itself. Raises `HistoryError` for a `matrix.json` that can't be read.
+    """
+    folder = Path(path)
+    if not folder.is_dir() or (folder / HISTORY_FILE).exists():
+        return [str(path)]
+    inner = {child.parent.name for file in (HISTORY_FILE, MATRIX_FILE) for child in folder.glob(f"*/{file}")}
+    names = dict.fromkeys([*_of_matrix(folder / MATRIX_FILE), *sorted(inner)])
+    return [trial for name in names for trial in trials(os.path.join(path, name))] or [str(path)]
+
+
+def _of_matrix(file: Path) -> list[str]:
+    """The names of a matrix' trials, none where it isn't one."""
+    if not file.exists():
+        return []
+    try:
+        names = [cell["trial"] for cell in json.loads(file.read_bytes())["cells"]]
+    except OSError as error:
+        raise HistoryError(file, 0, error.strerror or str(error)) from None
+    except (ValueError, TypeError, KeyError):
+        raise HistoryError(file, 0, "not the matrix.json of a matrix") from None
+    if not all(isinstance(name, str) for name in names):
+        raise HistoryError(file, 0, "not the matrix.json of a matrix")
+    return names
+
+
+@contextmanager
+def kept(path: str | Path) -> Iterator[Path]:
+    """A path whose file can be read more than once: standard input (`-`) and pipes are copied to a temporary file.
+
+    Readers look at the first bytes to tell the notation, and long files are read by two processes.
+    """
+    file = Path(path)
+    if str(path) != STDIN and (file.is_file() or file.is_dir() or not file.exists()):
+        yield file
+        return
+    with tempfile.NamedTemporaryFile(prefix="fencepost-") as copy:
+        try:
+            if str(path) == STDIN:
+                shutil.copyfileobj(sys.stdin.buffer, copy)
+            else:
+                with file.open("rb") as source:
+                    shutil.copyfileobj(source, copy)
+        except OSError as error:
+            raise HistoryError(path, 0, error.strerror or str(error)) from None
+        copy.flush()
+        yield Path(copy.name)
 
 
 def detect(file: Path) -> str:

@@ -6,14 +6,17 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from checkers import judge
 from harness import cli
 from harness.errors import FencepostError
+from tests.checkers.make import make
 
 CASES = Path(__file__).parents[2] / "cases"
 VALID, INVALID, UNKNOWN = (CASES / f"{name}.jsonl" for name in ("clean-handover", "redis-clock-jump", "too-few-grants"))
@@ -88,6 +91,58 @@ def test_a_folder_is_a_trial(tmp_path: Path) -> None:
     assert as_json(folder)[0]["path"] == str(folder)
 
 
+def test_a_folder_of_trials_is_all_of_them(tmp_path: Path) -> None:
+    """A matrix' trials in its order, one that left no history among them; then others by name, and matrices in it."""
+    folder = tmp_path / "many"
+    folder.mkdir()
+    trial(folder / "second", VALID)
+    trial(folder / "first", INVALID)
+    (folder / "logs").mkdir()
+    assert [found["path"] for found in as_json(folder)] == [str(folder / "first"), str(folder / "second")]
+    assert check(folder).exit_code == 1
+    record = {"cells": [{"trial": "second"}, {"trial": "broken"}]}
+    (folder / "matrix.json").write_text(json.dumps(record))
+    second, broken, first = as_json(folder)
+    assert (second["valid"], first["valid"]) == (True, False)
+    assert broken["path"] == str(folder / "broken")
+    assert "error" in broken
+    assert as_json(tmp_path) == [second, broken, first]
+    (folder / "matrix.json").write_text('{"cells": [1]}')
+    bad, good = as_json(folder, VALID)
+    assert bad["error"]["reason"] == "not the matrix.json of a matrix"
+    assert good["valid"] is True
+
+
+def trial(folder: Path, history: Path) -> None:
+    folder.mkdir()
+    (folder / "history.jsonl").write_bytes(history.read_bytes())
+
+
+@pytest.mark.parametrize("notation", ["fencepost", "edn"])
+def test_standard_input_and_pipes(tmp_path: Path, notation: str) -> None:
+    """`-` reads standard input, whatever it is written in; a pipe as a PATH can be read as well."""
+    text = INVALID.read_text()
+    if notation == "edn":
+        text = CliRunner().invoke(cli.cli, ["export", "edn", str(INVALID), "-"]).stdout
+        assert text.startswith(";; fencepost {")
+    result = CliRunner().invoke(cli.cli, ["check", "-", "--json"], input=text)
+    (found,) = json.loads(result.stdout)
+    assert (result.exit_code, found["path"], found["valid"]) == (1, "-", False)
+    assert found["verdicts"]["lease"]["count"] == as_json(INVALID)[0]["verdicts"]["lease"]["count"]
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        writing = pool.submit(pipe.write_text, text)
+        assert as_json(pipe)[0] == {**found, "path": str(pipe)}
+        writing.result(timeout=30)
+
+
+def test_an_error_of_standard_input_names_it() -> None:
+    """Not the temporary file that it was kept in."""
+    with pytest.raises(FencepostError, match=r"^-:1: not JSON"):
+        CliRunner().invoke(cli.cli, ["check", "-", "--explain", "1"], input="{", catch_exceptions=False)
+
+
 def test_require() -> None:
     """What the caller requires makes the word; an unknown name is a usage error that lists the known ones."""
     assert as_json(INVALID, "--require", "faults,fencing")[0]["required"] == ["faults", "fencing"]
@@ -134,6 +189,34 @@ def test_people_get_the_reason_of_an_unknown() -> None:
     assert "only 1 of 3 grants have a token" in check(CASES / "rule-n12.jsonl").output
 
 
+def test_a_true_that_rests_on_nothing_says_so() -> None:
+    """`faults` is true where none was recorded, as of an imported history; the table and the JSON say so."""
+    row = next(row for row in check(VALID).output.splitlines() if row.startswith("  faults"))
+    assert row.split(maxsplit=3) == ["faults", "true", "required", "no fault was recorded"]
+    assert as_json(VALID)[0]["verdicts"]["faults"]["note"] == "no fault was recorded"
+    assert "note" not in as_json(CASES / "gc-pause-statement-job.jsonl")[0]["verdicts"]["faults"]
+    skipped = make((0, "nemesis", "info fault", {"phase": "start", "id": "f", "receipt": "skipped"}))
+    assert judge(skipped).verdicts["faults"].note == "every fault was skipped"
+
+
+def test_the_table_says_how_to_see_the_next() -> None:
+    """Where there are several findings; `--verdict` only where it is needed."""
+    output = check(INVALID).output
+    assert output.count("--explain 2") == 2
+    assert "(1 of 2; --explain 2 shows the next)" in output
+    assert "(1 of 2; --explain 2 --verdict linearizable shows the next)" in output
+
+
+def test_explain_means_what_made_the_word() -> None:
+    """Without `--verdict`: the first required verdict that is false, else the first. The exit code is the word's."""
+    result = check(INVALID, "--explain", "2")
+    assert result.output.splitlines()[0] == "lease, finding 2 of 2"
+    assert result.exit_code == 1
+    result = check(INVALID, "--explain", "1", "--require", "fencing")
+    assert result.output.splitlines()[0] == "exclusion, finding 1 of 1"
+    assert result.exit_code == 0
+
+
 def test_explain_shows_the_events_in_columns() -> None:
     """The events around a finding, its own marked, one column for each contender, times relative to the first."""
     result = check(CASES / "gc-pause-statement-job.jsonl", "--explain", "1", "--verdict", "exclusion")
@@ -153,7 +236,13 @@ def test_explain_shows_the_events_in_columns() -> None:
     ("arguments", "message"),
     [
         ([VALID, "--explain", "1"], "no verdict is false"),
-        ([INVALID, "--explain", "9"], "lists 1 finding, so there is no 9"),
+        ([INVALID, "--explain", "9"], "lease lists 2 findings, so there is no 9"),
+        ([INVALID, "--explain", "9", "--verdict", "exclusion"], "lists 1 finding, so there is no 9"),
+        ([INVALID, "--explain", "1", "--json"], "not for --json"),
+        ([VALID, "--require", ""], r"--require names no verdict \(known: exclusion"),
+        ([VALID, "--require", " , "], "--require names no verdict"),
+        ([VALID, "--certificates"], "--certificates goes with --json"),
+        (["-", VALID, "-"], "give - once"),
         ([INVALID, "--explain", "1", "--verdict", "leese"], "no verdict 'leese'"),
         ([INVALID, VALID, "--explain", "1"], "one PATH"),
         ([INVALID, "--verdict", "lease"], "goes with --explain"),

@@ -123,3 +123,15 @@ def test_the_command_writes_both(tmp_path: Path) -> None:
     result = run(command, ["porcupine", source, str(tmp_path / "a.log")])
     assert (result.exit_code, result.output.strip()) == (0, f"{tmp_path / 'a.log'}: 6 operations")
     assert run(command, ["edn", source, str(tmp_path / "b"), "--lock", "x"]).exit_code == 2
+
+
+def test_the_command_writes_to_standard_output(tmp_path: Path) -> None:
+    """`-` is standard input and output: only the history goes there, what was written is told on stderr."""
+    source = next(path for path in CASES if path.stem == "clean-handover")
+    run = CliRunner().invoke
+    for notation in ("edn", "porcupine"):
+        assert run(command, [notation, str(source), str(tmp_path / notation)]).exit_code == 0
+        result = run(command, [notation, "-", "-"], input=source.read_bytes())
+        assert result.exit_code == 0
+        assert result.stdout == (tmp_path / notation).read_text()
+        assert re.fullmatch(r"-: \d+ (events|operations)\n", result.stderr)
