@@ -5,16 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def write_trial(folder: Path, out: Path | None = None) -> Path:
+def write_trial(folder: Path, out: Path | None = None, *, again: bool = False) -> Path:
     """Writes a trial's report (`report.html` in its folder, or `out`) and returns its path.
 
     `folder` is a trial's folder (docs/layout.md) or a bare history; of a folder only the history is needed, and not
-    even that when `trial.json` says that the trial failed. The stored verdicts are used unless they are missing or
-    older than the history. Raises HistoryError or ConfigError that names the file, and the line or key.
+    even that when `trial.json` says that the trial failed. The stored verdicts are used unless they are missing, older
+    than the history, or without a verdict that is registered now; `again` never uses them. The record itself is only
+    read: verdict.json stays as it is. Raises HistoryError or ConfigError that names the file, and the line or key.
     """
     from harness.report.trial import write  # jinja2 and pandas cost 0.4 s that a trial shouldn't pay at its start
 
-    return write(folder, out)
+    return write(folder, out, again=again)
 
 
 def write_matrix(folder: Path, out: Path | None = None) -> Path:

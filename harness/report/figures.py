@@ -224,7 +224,7 @@ def in_short(checked: files.Checked, faults: Sequence[tuple[str, str | None]], s
     elif skipped:
         said.append("All faults were skipped.")
     else:
-        said.append("No fault was applied.")
+        said.append(words.NO_FAULT)
     exclusion = parts.get("exclusion")
     if exclusion is not None and exclusion.valid is False:
         unsafe = number(exclusion, "unsafe_seconds")

@@ -63,11 +63,12 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Contender(msgspec.Struct, frozen=True, kw_only=True):
-    """One process that competes; `hello` is what it said of itself."""
+    """One process that competes; `hello` is what it said of itself, `bye` what it counted (polls, reconnects, …)."""
 
     node: str | None = None
     guarded: bool | None = None
     hello: dict[str, Any] | None = None
+    bye: dict[str, Any] | None = None
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +88,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     phases: list[Phase] = msgspec.field(default_factory=list)
     outcome: Outcome | None = None
     expect: dict[str, Any] = msgspec.field(default_factory=dict)
+    expect_reason: str | None = None
+    """Why that is expected, in the words of whoever expects it."""
     error: str | None = None
 
 
@@ -152,6 +155,8 @@ class MatrixCell(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     verdicts: dict[str, bool | str] = msgspec.field(default_factory=dict)
     expect: dict[str, bool | str] = msgspec.field(default_factory=dict)
+    expect_reason: str | None = None
+    """Why that is expected, in the words of the matrix file's rule."""
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,6 +176,8 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True):
     left_out: list[LeftOut] = msgspec.field(default_factory=list)
     not_run: int = 0
     """Cells that were cut short."""
+    planned: list[Cell] | None = None
+    """Every cell that the file plans, those that ran included; None where that isn't recorded."""
     seconds: float | None = None
     jobs: int | None = None
     errors: list[str] = msgspec.field(default_factory=list)

@@ -23,7 +23,6 @@ class Badge:
     """One verdict of one cell. `flag` marks the one that was not expected."""
 
     name: str
-    short: str
     value: str
     flag: bool
     title: str
@@ -40,7 +39,8 @@ class CellView:
     tone: str
     note: str
     badges: Sequence[Badge]
-    reasons: Sequence[str]
+    title: str
+    """Why it ended as it did, and why that was expected."""
     parameters: str
     """The parameters in which cells of this matrix differ."""
 
@@ -73,12 +73,10 @@ def write(folder: Path, out: Path | None = None) -> Path:
     target = out or folder / files.INDEX
     trials = [_trial(folder, cell) for cell in matrix.cells]
     table = _table(trials)
-    systems = list(
-        dict.fromkeys([trial.listed.cell.system for trial in trials] + [o.cell.system for o in matrix.left_out])
-    )
-    faults = list(
-        dict.fromkeys([trial.listed.cell.fault for trial in trials] + [o.cell.fault for o in matrix.left_out])
-    )
+    planned = matrix.planned or []
+    cells = [*planned, *(trial.listed.cell for trial in trials), *(left.cell for left in matrix.left_out)]
+    systems = list(dict.fromkeys(cell.system for cell in cells))
+    faults = list(dict.fromkeys(cell.fault for cell in cells))
     differing = _differing(matrix)
     outcomes = Counter(trial.listed.outcome.word for trial in trials)
     context = {
@@ -87,8 +85,8 @@ def write(folder: Path, out: Path | None = None) -> Path:
         "systems": systems,
         "faults": faults,
         "grid": _grid(folder, target, trials, differing),
+        "not_run": _not_run(matrix),
         "left_out": {(out.cell.system, out.cell.fault): out.rule for out in matrix.left_out},
-        "names": words.in_order(dict.fromkeys(name for trial in trials for name in trial.listed.verdicts)),
         "counts": [(*words.outcome(word), number) for word, number in outcomes.most_common()],
         "short": _short(trials),
         "surprises": _surprises(folder, target, trials),
@@ -160,6 +158,13 @@ def _differing(matrix: files.Matrix) -> list[str]:
     return list(names)
 
 
+def _not_run(matrix: files.Matrix) -> dict[tuple[str, str], int]:
+    """How many of the planned cells of each system and fault did not run."""
+    left = Counter((cell.system, cell.fault) for cell in matrix.planned or [])
+    left.subtract(Counter((each.cell.system, each.cell.fault) for each in matrix.cells))
+    return {place: number for place, number in left.items() if number > 0}
+
+
 def _grid(
     folder: Path, target: Path, trials: Sequence[Trial], differing: Sequence[str]
 ) -> dict[tuple[str, str], list[CellView]]:
@@ -183,9 +188,16 @@ def _view(folder: Path, target: Path, trial: Trial, differing: Sequence[str]) ->
         tone="good" if tone == "good" else tone,
         note="" if grants is None else words.count(grants, "grant"),
         badges=[_badge(trial, name) for name in words.in_order(listed.verdicts)],
-        reasons=listed.outcome.reasons,
+        title="\n".join([*listed.outcome.reasons, *_expected(listed)]),
         parameters=", ".join(parameters),
     )
+
+
+def _expected(listed: files.MatrixCell) -> list[str]:
+    """`expected: lease false (expires by the wall clock)`, where anything but true is expected."""
+    wanted = [f"{name} {words.truth(value) if value != 'any' else 'any'}" for name, value in listed.expect.items()]
+    because = f" ({listed.expect_reason})" if listed.expect_reason else ""
+    return [f"expected: {', '.join(wanted)}{because}"] if wanted else []
 
 
 def _parameter(name: str, value: Any) -> str:
@@ -198,8 +210,9 @@ def _badge(trial: Trial, name: str) -> Badge:
     value = words.truth(trial.listed.verdicts[name])
     required = trial.checked.required if trial.checked else []
     expected = trial.listed.expect.get(name)
-    title = f"{name}: {words.statement(name, value)}"
     part = trial.checked.verdicts.get(name) if trial.checked else None
+    said = words.statement(name, value, part.stats if part else None)
+    title = f"{name}: {value}. {said}" if words.question(name) else f"{name}: {said}"
     if part is not None and part.findings:
         title += "\n" + part.findings[0].text
     flag = False
@@ -207,9 +220,11 @@ def _badge(trial: Trial, name: str) -> Badge:
         wanted = words.truth(expected)
         flag = value != wanted
         title += f"\nexpected: {wanted}"
+        if trial.listed.expect_reason and wanted != "true":
+            title += f" ({trial.listed.expect_reason})"
     elif expected is None and name in required:
         flag = value == "false" and not _implied(name, trial.listed.expect)
-    return Badge(name, words.SHORT.get(name, name[:6]), value, flag, title)
+    return Badge(name, value, flag, title)
 
 
 def _implied(name: str, expect: Mapping[str, Any]) -> bool:
@@ -268,7 +283,7 @@ def _who_and_when(name: str, hit: Sequence[Trial]) -> str:
     by_system: dict[str, list[str]] = {}
     for trial in hit:
         cell = trial.listed.cell
-        more = ["as expected"] if trial.listed.expect.get(name) is False else []
+        more = [_as_expected(trial.listed)] if trial.listed.expect.get(name) is False else []
         part = trial.checked.verdicts.get(name) if trial.checked else None
         if part is not None:
             if name == "exclusion":
@@ -282,6 +297,10 @@ def _who_and_when(name: str, hit: Sequence[Trial]) -> str:
                 more += [f"{number} {kind}" for kind, number in Counter(f.kind for f in part.findings).most_common()]
         by_system.setdefault(cell.system, []).append(cell.fault + (f" ({', '.join(more)})" if more else ""))
     return "; ".join(f"{system} under {words.listing(faults)}" for system, faults in by_system.items())
+
+
+def _as_expected(listed: files.MatrixCell) -> str:
+    return "as expected" + (f": {listed.expect_reason}" if listed.expect_reason else "")
 
 
 def _surprises(folder: Path, target: Path, trials: Sequence[Trial]) -> list[dict[str, Any]]:

@@ -123,6 +123,11 @@ class Story:
     def seconds(self) -> float:
         return self.end - self.start
 
+    @property
+    def told(self) -> bool:
+        """Whether any contender did anything: without that every verdict is empty, however true."""
+        return len(self.operations) + len(self.marks) > 0
+
 
 def tell(
     history: History, path: Path, trial: files.Trial | None, journal: files.Journal, checked: files.Checked | None

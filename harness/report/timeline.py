@@ -108,6 +108,9 @@ class _Painter:
             said.append(f"Elsewhere each box stands for {box}: the darker, the longer it was held.")
         if len(story.overlaps) > len(self.overlaps):
             said.append(f"Of {len(story.overlaps):,} overlaps the {len(self.overlaps)} longest are drawn.")
+        more = {found.verdict: found.number for found in story.found if found.number > FINDINGS}
+        if more:
+            said.append(f"Flags and pins are for the first {FINDINGS} findings of {words.listing(list(more))}.")
         return " ".join(said) or None
 
     # -- lanes above the rows
@@ -137,13 +140,15 @@ class _Painter:
         free: list[float] = []  # for each lane, the first percentage that is free
         for fault in faults:
             stop = self._stop(fault)
-            text = _fault_text(fault)
+            text = _fault_texts(fault)[0]
             start_share, share = canvas.share(fault.start - self.story.start), canvas.share(stop - fault.start)
-            need = 0.0 if many else canvas.px(12 + 6.4 * len(text))
-            # A label that is longer than its bar goes on to the right, and where the drawing ends, to the left.
-            before = share < need and start_share + need > 100 and start_share > need
-            left = start_share - need if before else start_share
-            right = start_share + (share if before else max(share, need))
+            # A label that is longer than its bar stands beside it, to the right or to the left, and is shortened when
+            # neither side has room. The tooltip says all of it.
+            side, need = "in", 0.0
+            if not many:
+                text, side, need = self._fitted(_fault_texts(fault), start_share, share)
+            left = start_share - (need if side == "left" else 0.0)
+            right = start_share + share + (need if side == "right" else 0.0)
             lane = next((index for index, end in enumerate(free) if end <= left), min(len(free), LANES - 1))
             if lane == len(free):
                 free.append(0.0)
@@ -151,16 +156,33 @@ class _Painter:
             at = y + lane * LANE
             self.fault_y[fault.id] = at + LANE / 2
             state = {"landed": "landed", "skipped": "skipped"}.get(fault.receipt or "", "unproven")
-            if before:
+            if side == "left":
                 name = tag(
                     "text", text, x=canvas.x(fault.start), dx=-4, y=at + 14, class_="fault-name", text_anchor="end"
                 )
+            elif side == "right":
+                name = tag("text", text, x=canvas.x(stop), dx=4, y=at + 14, class_="fault-name")
             else:
                 name = canvas.inside(fault.start, stop, at + 14, text, "fault-name", keep=not many)
             bar = canvas.rect(fault.start, stop, at + 2, LANE - 4, f"fault {state}", rx=3)
             canvas.middle.append(hit(self._fault_title(fault), bar, name))
         canvas.labels.append(Label(y + LANE / 2, "faults", kind="lane"))
         return y + len(free) * LANE
+
+    def _fitted(self, texts: Sequence[str], start: float, share: float) -> tuple[str, str, float]:
+        """The longest of these texts that has room in a bar or beside it: (text, in, right or left, its width).
+
+        `start`, `share` and the width are in per cent of the drawing. The last text stands somewhere whatever happens.
+        """
+        for text in texts:
+            need = self.canvas.px(12 + 6.4 * len(text))
+            if share >= need:
+                return text, "in", need
+            if start + share + need <= 100:
+                return text, "right", need
+            if start >= need:
+                return text, "left", need
+        return text, "right" if start + share < 50 else "left", need
 
     def _unsafe(self, y: float) -> float:
         """The lane of overlaps; those that follow one another closely share one label, their sum."""
@@ -282,7 +304,7 @@ class _Painter:
     def _fault_title(self, fault: FaultSpan) -> str:
         stop = "until the end" if fault.stop is None else f"to {words.instant(fault.stop)}"
         lines = [
-            f"fault {fault.id}: {_fault_text(fault)}",
+            f"fault {fault.id}: {_fault_texts(fault)[0]}",
             f"{words.instant(fault.start)} {stop} ({words.seconds(self._stop(fault) - fault.start)})",
         ]
         if fault.processes:
@@ -348,10 +370,11 @@ class _Painter:
         return join(out)
 
 
-def _fault_text(fault: FaultSpan) -> str:
-    """`freeze holder → c0 · landed, undone`."""
+def _fault_texts(fault: FaultSpan) -> list[str]:
+    """What a fault is called: `freeze holder → c0 · landed, undone`, and the same without what can be spared."""
     target = f" {fault.target}" if fault.target else ""
     struck = ", ".join(fault.targets) or ", ".join(words.who(process) for process in fault.processes)
     arrow = f" → {struck}" if struck and struck != fault.target else ""
     receipts = ", ".join(receipt for receipt in (fault.receipt, fault.stop_receipt) if receipt)
-    return f"{fault.kind}{target}{arrow}" + (f" · {receipts}" if receipts else "")
+    short = f"{fault.kind}{target}"
+    return [short + arrow + (f" · {receipts}" if receipts else ""), short + arrow, short]

@@ -14,6 +14,7 @@ import msgspec
 import pandas as pd
 
 from checkers import judge
+from harness import registry
 from harness.errors import ConfigError, HistoryError
 from harness.history import History, read
 from harness.report import figures, files, page, timeline, words
@@ -23,6 +24,8 @@ SHOWN = 3
 """Findings of a verdict that stand open on the page; the others are folded."""
 LISTED = 40
 """Findings of a verdict that are on the page at all."""
+IN_TABLE = frozenset({"acquires", "grants", "writes"})
+"""What contenders count by themselves that the table has from the history already."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class VerdictRow:
     required: bool
     expected: str | None
     """What the trial expected of it; None when nothing was said."""
+    because: str | None
+    """Why that is expected, where it isn't simply `true`."""
     surprising: bool
     statement: str
     count: int
@@ -48,7 +53,7 @@ class VerdictRow:
     """Texts of findings that name no event."""
 
 
-def write(source: Path, out: Path | None = None) -> Path:
+def write(source: Path, out: Path | None = None, *, again: bool = False) -> Path:
     """Writes the report of a trial's folder or a bare history; see `harness.report.write_trial`."""
     folder = source if source.is_dir() else source.parent
     bare = not source.is_dir()
@@ -57,8 +62,8 @@ def write(source: Path, out: Path | None = None) -> Path:
     path = folder / files.HISTORY if not bare else source
     target = out or (folder / files.REPORT if not bare else source.with_suffix(".html"))
 
-    story, problem = _story(path, folder, bare, trial, journal)
-    context = _context(story, trial, folder, target, bare, problem)
+    story, problem, judged = _story(path, folder, bare, trial, journal, again)
+    context = _context(story, trial, folder, target, bare, problem) | {"judged": judged}
     try:
         return page.write(target, page.render("trial.html.j2", **context))
     except OSError as error:
@@ -66,25 +71,39 @@ def write(source: Path, out: Path | None = None) -> Path:
 
 
 def _story(
-    path: Path, folder: Path, bare: bool, trial: files.Trial | None, journal: files.Journal
-) -> tuple[Story | None, str | None]:
+    path: Path, folder: Path, bare: bool, trial: files.Trial | None, journal: files.Journal, again: bool
+) -> tuple[Story | None, str | None, str | None]:
     """The story, or why there is none: a trial that failed may have left no history, or half of one, and its report
-    must say so rather than be missing. Without such an error the reader's complaint is raised."""
+    must say so rather than be missing. Without such an error the reader's complaint is raised. Last why the verdicts
+    aren't those of verdict.json; None when they are."""
     failed = trial is not None and trial.error is not None
     if not path.exists():
         if failed:
-            return None, f"There is no {path.name}: the trial failed before anything was recorded."
+            return None, f"There is no {path.name}: the trial failed before anything was recorded.", None
         raise HistoryError(path, 0, "no such file; a report is made from a history")
     try:
         history = read(path)
     except HistoryError as error:
         if failed:
-            return None, f"The history can't be read: line {error.line}: {error.reason}"
+            return None, f"The history can't be read: line {error.line}: {error.reason}", None
         raise
     checked = None if bare else files.read_verdict(folder / files.VERDICT)
-    if checked is None or checked.error or (folder / files.VERDICT).stat().st_mtime < path.stat().st_mtime:
+    stale = None if checked is None else _stale(checked, folder, path, again)
+    if checked is None or stale is not None:
         checked = _judge(history)
-    return tell(history, path, trial, journal, checked), None
+    return tell(history, path, trial, journal, checked), None, stale
+
+
+def _stale(checked: files.Checked, folder: Path, path: Path, again: bool) -> str | None:
+    """Why stored verdicts can't be shown; None when they can."""
+    if again:
+        return "as was asked"
+    if checked.error:
+        return f"{files.VERDICT} only says that the history could not be read"
+    if (folder / files.VERDICT).stat().st_mtime < path.stat().st_mtime:
+        return f"{files.VERDICT} is older than the history"
+    lacking = [name for name in registry.names("verdicts") if name not in checked.verdicts]
+    return f"{files.VERDICT} does not know {words.listing(lacking)}" if lacking else None
 
 
 def _judge(history: History) -> files.Checked:
@@ -143,11 +162,11 @@ def _context(
     }
     if story is not None and story.checked is not None:
         gaps = figures.handovers(story)
+        context |= {"verdicts": _verdicts(story), "drawing": timeline.draw(story) if story.events else None}
+        if not story.told:
+            return context | {"short": [words.NOTHING]}
         applied = [(fault.kind, fault.target) for fault in story.faults if fault.receipt != "skipped"]
-        rows = _verdicts(story)
         context |= {
-            "drawing": timeline.draw(story),
-            "verdicts": rows,
             "short": figures.in_short(story.checked, applied, skipped=len(story.faults)),
             "tiles": _tiles(story, gaps, outcome),
             "contenders": _contenders(story),
@@ -184,8 +203,11 @@ def _verdicts(story: Story) -> list[VerdictRow]:
                 value=value,
                 required=required,
                 expected=wanted,
+                because=story.trial.expect_reason if story.trial and wanted not in (None, "true") else None,
                 surprising=surprising,
-                statement=words.statement(name, value),
+                statement=words.statement(name, value, part.stats)
+                if story.told or value == "false"
+                else "Nothing was recorded.",
                 count=part.count,
                 kinds=figures.kinds(part),
                 blame=figures.blame(part),
@@ -252,6 +274,7 @@ def _contenders(story: Story) -> list[dict[str, Any]]:
                 "node": at.node,
                 "kind": None if at.guarded is None else "guarded" if at.guarded else "naive",
                 "client": _client(contender),
+                "counts": _counts(contender),
                 "asked": sum(whole(row, f"acquire_{outcome}") for outcome in ("ok", "fail", "info")),
                 "granted": whole(row, "grants"),
                 "not_granted": whole(row, "acquire_fail"),
@@ -288,12 +311,22 @@ def _client(contender: files.Contender | None) -> str | None:
     return str(said) if said else None
 
 
+def _counts(contender: files.Contender | None) -> str | None:
+    """`434 polls, 1 reconnects`: what a contender counted by itself, zeros and what the table has already left out."""
+    told = (contender.bye or {}) if contender else {}
+    return ", ".join(
+        f"{value:,} {name.replace('_', ' ')}"
+        for name, value in told.items()
+        if name not in IN_TABLE and isinstance(value, int | float) and not isinstance(value, bool) and value
+    )
+
+
 def _facts(trial: files.Trial | None, story: Story | None) -> list[tuple[str, str]]:
     """Versions and settings that stand under the title."""
     facts: list[tuple[str, str]] = []
     if trial is not None:
         if trial.epoch.get("utc"):
-            facts.append(("when", str(trial.epoch["utc"])))
+            facts.append(("when", words.moment(str(trial.epoch["utc"]))))
         facts += [(name, _version(version)) for name, version in trial.versions.items() if version is not None]
         if trial.cell:
             facts += [(name, _short(value)) for name, value in trial.cell.parameters.items() if value is not None]

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 VERDICTS = ("exclusion", "lease", "fencing", "fenced", "damage", "linearizable", "progress", "faults")
 """The order in which verdicts are shown; a verdict of a third party follows after these."""
-
-SHORT = {
-    "exclusion": "excl",
-    "lease": "lease",
-    "fencing": "token",
-    "fenced": "fenced",
-    "damage": "harm",
-    "linearizable": "linear",
-    "progress": "progr",
-    "faults": "faults",
-}
-"""What fits on a badge of the matrix."""
 
 _STATEMENTS: dict[str, dict[str, str]] = {
     "exclusion": {
@@ -81,10 +71,33 @@ OUTCOMES = {
 }
 
 
-def statement(verdict: str, value: str) -> str:
-    """One sentence on what a verdict's value ("true", "false", "unknown") means."""
+NO_FAULT = "No fault was applied."
+
+NOTHING = "Nothing was recorded: no contender ever did anything, so there is nothing to tell."
+
+
+def statement(verdict: str, value: str, stats: Mapping[str, Any] | None = None) -> str:
+    """One sentence on what a verdict's value ("true", "false", "unknown") means; of a plug-in what it asks.
+
+    `stats` are the verdict's own figures: `faults` is true also where there was none.
+    """
+    if verdict == "faults" and value == "true" and stats and stats.get("faults") == 0:
+        return "Every fault was skipped, so none took effect." if stats.get("skipped") else NO_FAULT
     known = _STATEMENTS.get(verdict)
-    return known[value] if known else f"The verdict {verdict} is {value}."
+    return known[value] if known else question(verdict) or f"The verdict {verdict} is {value}."
+
+
+def question(verdict: str) -> str | None:
+    """The line of `fencepost list` for a verdict of a third party; None for ours, and for one that isn't there now."""
+    line = None if verdict in _STATEMENTS else _listed().get(verdict)
+    return None if not line or line.startswith("BROKEN") else line
+
+
+@cache
+def _listed() -> dict[str, str]:
+    from harness.commands.list import summaries  # it imports every verdict, which few pages need
+
+    return summaries("verdicts")
 
 
 def outcome(word: str) -> tuple[str, str]:
@@ -118,6 +131,15 @@ def seconds(value: float | None) -> str:
     if size >= 0.00099995:
         return f"{value * 1e3:.1f} ms"
     return f"{value * 1e6:.0f} µs" if size else "0 s"
+
+
+def moment(iso: str) -> str:
+    """An ISO 8601 time as `2026-11-29 21:25:13 UTC`; what isn't one, as it is."""
+    try:
+        read = datetime.fromisoformat(iso)
+    except ValueError:
+        return iso
+    return iso if read.tzinfo is None else f"{read.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def instant(value: float) -> str:

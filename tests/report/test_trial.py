@@ -8,15 +8,19 @@ import re
 import shutil
 import subprocess
 import tomllib
+from dataclasses import replace
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import checkers
+from harness import registry
 from harness.errors import ConfigError, HistoryError
 from harness.history import read
-from harness.report import files, write_trial
+from harness.report import files, words, write_trial
+from harness.report.selection import FINDINGS
 from harness.report.story import tell
 from harness.report.timeline import draw
 from tests.report.pages import Page, page_of
@@ -40,7 +44,7 @@ def page(naive: Path) -> Page:
 
 def test_a_trial_is_told_from_cell_to_command(page: Page) -> None:
     """The cell, the outcome, versions, the verdicts in words, the command that repeats it, the images."""
-    for words in (
+    for said in (
         "etcd · lock · freeze-holder",
         "as expected",
         "etcd 3.5.21",
@@ -51,7 +55,7 @@ def test_a_trial_is_told_from_cell_to_command(page: Page) -> None:
         "fencepost/node:5d1c",
         "freeze holder → c2 · landed, undone",
     ):
-        assert words in page.text, words
+        assert said in page.text, said
 
 
 def test_every_finding_is_linked_to_its_place_on_the_timeline(naive: Path, page: Page) -> None:
@@ -146,6 +150,27 @@ def test_verdicts_older_than_the_history_are_judged_again(naive: Path, tmp_path:
     assert "this very sentence was stored" not in page_of(write_trial(folder)).text
 
 
+def test_a_verdict_that_was_installed_since_is_judged(
+    naive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plug-in's verdict is on the page of a trial that ran before it was there, as what it asks."""
+    folder = shutil.copytree(naive, tmp_path / "trial")
+    (tmp_path / "greedy.py").write_text(
+        '''"""greedy: did nobody hold the lock for *very* long?"""\n'''
+        "from checkers import Verdict\n"
+        "def check(model):\n    return Verdict(valid=False, findings=[], stats={'holds': len(model)})\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    group = {**registry._group("verdicts"), "greedy": EntryPoint("greedy", "greedy:check", "fencepost.verdicts")}
+    monkeypatch.setattr(registry, "_group", lambda kind: group)
+    monkeypatch.setattr(words, "_listed", words._listed.__wrapped__)
+    page = page_of(write_trial(folder))
+    assert "Judged anew for this page: verdict.json does not know greedy" in page.text
+    assert "did nobody hold the lock for very long?" in page.text
+    assert "holds" in page.text
+    assert "The verdict greedy" not in page.text
+
+
 def test_a_verdict_file_that_tells_only_an_error_is_judged_again(naive: Path, tmp_path: Path) -> None:
     """What couldn't be read then can be read now."""
     folder = shutil.copytree(naive, tmp_path / "trial")
@@ -236,10 +261,96 @@ def test_a_trial_that_failed_early_is_reported_with_its_error(tmp_path: Path) ->
     assert "fencepost run consul" in page.text
 
 
-def test_an_empty_history_makes_a_page(tmp_path: Path) -> None:
-    """A meta alone: nobody did anything, and nothing can be told."""
+def test_an_empty_history_makes_a_page_that_says_so(tmp_path: Path) -> None:
+    """A meta alone: nobody did anything, and nothing is told as if all had been well."""
     write_history(tmp_path / "history.jsonl", [{"type": "meta", "format": 1, "ttl": 2.0}])
-    assert "unknown" in page_of(write_trial(tmp_path)).text
+    text = page_of(write_trial(tmp_path)).text
+    assert "unknown" in text
+    assert "Nothing was recorded" in text
+    for reassuring in ("never believed", "Tokens rose", "came to no harm", "Every fault", "kept every lease"):
+        assert reassuring not in text
+
+
+def test_a_trial_without_faults_does_not_speak_of_their_effect(tmp_path: Path) -> None:
+    """True, because there was none."""
+    text = page_of(write_trial(write_trial_folder(tmp_path, Scene(seconds=8, freezes=()).run(), fault="none"))).text
+    assert "Every fault took effect" not in text
+    assert text.count("No fault was applied.") == 2
+
+
+def test_what_was_expected_and_why_stands_with_the_verdict(naive: Path, tmp_path: Path) -> None:
+    """In the words of whoever expects it."""
+    folder = shutil.copytree(naive, tmp_path / "trial")
+    trial = json.loads((folder / "trial.json").read_text())
+    trial |= {"expect": {"damage": False}, "expect_reason": "naive clients do harm"}
+    (folder / "trial.json").write_text(json.dumps(trial))
+    assert "as expected false was expected: naive clients do harm" in page_of(write_trial(folder)).text
+
+
+def test_contenders_own_counts_are_shown(naive: Path, tmp_path: Path) -> None:
+    """What isn't zero, and isn't in the table already."""
+    folder = shutil.copytree(naive, tmp_path / "trial")
+    trial = json.loads((folder / "trial.json").read_text())
+    trial["contenders"]["0"]["bye"] = {"acquires": 77, "polls": 1434, "sessions_given_up": 1, "renew_retries": 0}
+    (folder / "trial.json").write_text(json.dumps(trial))
+    text = page_of(write_trial(folder)).text
+    assert "1,434 polls, 1 sessions given up" in text
+    assert "77 acquires" not in text
+    assert "retries" not in text
+
+
+@pytest.mark.parametrize(
+    ("iso", "said"),
+    [
+        ("2026-11-29T21:25:13.067+00:00", "2026-11-29 21:25:13 UTC"),
+        ("2026-11-29T21:25:13+02:00", "2026-11-29 19:25:13 UTC"),
+        ("some day", "some day"),
+    ],
+)
+def test_when_it_ran_is_told_for_people(iso: str, said: str) -> None:
+    assert words.moment(iso) == said
+
+
+def test_the_label_of_a_short_fault_stands_beside_its_bar(naive: Path) -> None:
+    """Inside only where there is room; shortened where there is none on either side."""
+    story = tell(read(naive), naive / "history.jsonl", files.read_trial(naive), files.read_journal(naive), None)
+    fault = story.faults[0]
+    middle = story.start + story.seconds / 2
+
+    def label(start: float, stop: float, target: str) -> str:
+        struck = replace(fault, start=start, stop=stop, targets=[target])
+        names = re.findall(r"<text[^>]*fault-name[^>]*>[^<]*", str(draw(replace(story, faults=[struck])).body))
+        (name,) = names
+        return name
+
+    early, late = label(story.start, story.start + 0.1, "c2"), label(story.end - 0.2, story.end - 0.1, "c2")
+    assert 'x="0.1' in early
+    assert "landed, undone" in early
+    assert 'text-anchor="end"' in late
+    inside = label(story.start, story.end, "c2")
+    assert "keep" in inside
+    assert "landed, undone" in inside
+    assert label(middle, middle + 0.1, "a node with a name that is very, very long").endswith(">freeze holder")
+
+
+def test_a_limit_on_pins_is_told_where_it_applies(naive: Path) -> None:
+    """So that nobody takes the flags for all that was found."""
+    checked = files.read_verdict(naive / "verdict.json")
+    story = tell(read(naive), naive / "history.jsonl", files.read_trial(naive), files.read_journal(naive), checked)
+    assert "Flags and pins" not in (draw(story).note or "")
+    first = next(found for found in story.found if found.verdict == "damage")
+    many = [replace(first, number=number, anchor=f"damage-{number}") for number in range(1, FINDINGS + 2)]
+    drawing = draw(replace(story, found=many))
+    assert f"Flags and pins are for the first {FINDINGS} findings of damage." in str(drawing.note)
+    assert str(drawing.body).count('class="hit flag"') == FINDINGS
+
+
+def test_a_verdict_file_is_not_rewritten(naive: Path, tmp_path: Path) -> None:
+    """The page is made; the record stays."""
+    folder = shutil.copytree(naive, tmp_path / "trial")
+    before = (folder / "verdict.json").read_bytes()
+    write_trial(folder, again=True)
+    assert (folder / "verdict.json").read_bytes() == before
 
 
 @pytest.mark.parametrize(
