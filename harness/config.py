@@ -103,6 +103,15 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """The names of the images that a trial of this cell needs."""
         return [registry.load("systems", self.system).image, "node", "contender", "postgres"]
 
+    def cell(self) -> dict[str, Any]:
+        """The cell as data, for trial.json and matrix.json."""
+        return {
+            "system": self.system,
+            "workload": self.workload,
+            "fault": self.fault,
+            "parameters": {"guarded": self.guarded, "servers": self.servers, "ttl": self.ttl},
+        }
+
     def slug(self) -> str:
         """A name for its folder: "etcd-freeze-holder"; says what isn't usual."""
         parts = [self.system, self.fault]

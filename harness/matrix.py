@@ -291,16 +291,7 @@ class MatrixRun:
             "cells": [
                 {
                     "trial": result.folder.name,
-                    "cell": {
-                        "system": result.config.system,
-                        "workload": result.config.workload,
-                        "fault": result.config.fault,
-                        "parameters": {
-                            "guarded": result.config.guarded,
-                            "servers": result.config.servers,
-                            "ttl": result.config.ttl,
-                        },
-                    },
+                    "cell": result.config.cell(),
                     "outcome": result.outcome.to_json(),
                     "verdicts": dict(result.verdicts),
                     "expect": dict(result.config.expect),
@@ -309,6 +300,7 @@ class MatrixRun:
                 for _, result in sorted(self.results.items())
             ],
             "left_out": [{"cell": dict(left.cell), "rule": left.rule} for left in self.plan.left_out],
+            "planned": [config.cell() for config in self.plan.cells],
             "not_run": len(self.plan.cells) - len(self.results),
             "seconds": round(time.monotonic() - self.started, 1),
             "jobs": self.jobs,

@@ -241,12 +241,7 @@ class Trial:
         self.record = {
             "format": 1,
             "id": self.folder.name,
-            "cell": {
-                "system": self.config.system,
-                "workload": self.config.workload,
-                "fault": self.config.fault,
-                "parameters": {"guarded": self.config.guarded, "servers": self.config.servers, "ttl": self.config.ttl},
-            },
+            "cell": self.config.cell(),
             "config": msgspec.to_builtins(self.config),
             "repeat": self.config.repeat_command(),
             "site": self.lane.site_id,
