@@ -35,13 +35,16 @@ def reference(kind: str, name: str) -> str:
 
 
 def load(kind: str, name: str) -> Any:
-    """The object registered under a name. Unknown names are a UsageError that lists the near ones."""
+    """The object registered under a name. Unknown names are a UsageError that lists the near ones.
+
+    One that fails to load is a HarnessError, whatever it fails of: a plug-in runs code of others at its import.
+    """
     entry = _entry(kind, name)
     try:
         return entry.load()
-    except (ImportError, AttributeError) as error:
+    except (Exception, SystemExit) as error:
         raise HarnessError(
-            f"{kind[:-1]} {name!r} is registered as {entry.value}, which fails to load: {error}"
+            f"{kind[:-1]} {name!r} is registered as {entry.value}, which fails to load: {type(error).__name__}: {error}"
         ) from error
 
 

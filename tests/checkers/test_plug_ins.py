@@ -136,4 +136,9 @@ def test_plug_ins_that_fail_take_nobody_along(installed: dict[str, str]) -> None
     assert "I need a newer Python" in rows["quits"]
     assert "valid=Ellipsis" in rows["stub"]
     assert run("--require", "lease,missing").returncode == 3
+    listed = subprocess.run(
+        [str(fencepost), "list", "verdicts"], env=installed, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert listed.returncode == 0, listed.stderr
+    assert listed.stdout.count("BROKEN") == 3
     assert run("--require", "right").returncode == 0
