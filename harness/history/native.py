@@ -266,10 +266,9 @@ class _Part:
         lost = f == LOST
         some("reason", lost, np.array([_reason(row.reason) for row in compress(rows, lost.tobytes())], np.int8))
         for at in np.flatnonzero(f == FAULT).tolist():
-            event = msgspec.json.decode(lines[at])
             try:
-                self.faults[self.count + at] = parse_fault(event)
-            except ValueError:
+                self.faults[self.count + at] = parse_fault(msgspec.json.decode(lines[at]))
+            except (ValueError, msgspec.DecodeError, RecursionError):
                 return None
         return columns
 

@@ -91,6 +91,15 @@ def test_chunks_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chu
         same(outcome(data, path, exactly=False), outcome(data, path, exactly=True))
 
 
+@pytest.mark.parametrize("processes", [b"[0, 21e308]", b"[" * 2000 + b"]" * 2000])
+def test_a_fault_that_only_a_full_decode_refuses(tmp_path: Path, processes: bytes) -> None:
+    """Found by fuzzing: the typed decode skips the list, a number beyond all bounds in it broke the second look."""
+    data = b'{"time": 0, "process": "nemesis", "type": "info", "f": "fault", "phase": "start", "id": "a", "processes": '
+    line, reason = outcome(b"\n" + data + processes + b"}\n", tmp_path / "history.jsonl", exactly=False)  # type: ignore[misc]
+    assert line == 2
+    assert "not JSON" in reason
+
+
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only where a second process reads the second half")
 def test_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same where the file is split between two, with names, faults and errors in either half."""
