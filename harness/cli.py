@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
+import signal
 import sys
+import traceback
 
 import click
 
@@ -71,3 +74,13 @@ def main() -> None:
     except FencepostError as error:
         click.echo(f"fencepost: {error}", err=True)
         sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # Whoever read our output has left (`| head`): end as a program that SIGPIPE ends, without more words.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
+    except Exception as error:  # noqa: BLE001 - the last one who can turn it into a sentence and the right exit code
+        traceback.print_exc()
+        click.echo(
+            f"fencepost: this is a bug of Fencepost, or a disk that is full: {type(error).__name__}: {error}", err=True
+        )
+        sys.exit(4)

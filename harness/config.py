@@ -218,6 +218,9 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
         if not low <= value <= high:
             raise bad(name, f"must lie between {low:g} and {high:g}, not {value:g}")
 
+    for name in config.images:
+        if name not in (known := _image_names()):
+            raise bad(f"images.{name}", f"unknown image (known: {', '.join(known)})")
     settings = Settings(ttl_seconds=config.ttl, servers=servers, image=system.image, options=config.system_options)
     try:
         # Addresses from the range for documentation: only the options are looked at.
@@ -251,6 +254,13 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
     for name, value in config.expect.items():
         check_expectation(name, value, path=path, key=_dotted(key, f"expect.{name}"))
     return filled
+
+
+def _image_names() -> list[str]:
+    """Every image that some trial could need."""
+    return sorted(
+        {"node", "contender", "postgres", *(registry.load("systems", s).image for s in registry.names("systems"))}
+    )
 
 
 def check_expectation(name: str, value: object, *, path: Path | str | None, key: str) -> None:

@@ -13,8 +13,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from harness.errors import HarnessError
-from harness.recorder import LogFile, Recorder, problems
+from harness.recorder import Border, LogFile, Recorder
 from harness.runtime.base import Node, Process
 
 ARGV = ("python3", "-u", "-m", "workloads.contender")
@@ -33,6 +35,9 @@ class Contender:
         self._log = LogFile(log, self._fail)
         self._spawned: Process | None = None
         self._stopping = False
+        self._muted = False
+        self._crash_told = False
+        self._border = Border(process)
         self._ended = False
 
     def spawn(self, config: Mapping[str, Any]) -> None:
@@ -56,11 +61,14 @@ class Contender:
         if self._spawned is None:
             return
         self._stopping = True
-        if self._spawned.wait(max(0.0, deadline - time.monotonic())) is None:
-            self._spawned.close_stdin()
-            if self._spawned.wait(2.0) is None:
-                self._fail("did not stop when told so, nor when its stdin ended")
-                self._spawned.abandon()
+        try:
+            if self._spawned.wait(max(0.0, deadline - time.monotonic())) is None:
+                self._spawned.close_stdin()
+                if self._spawned.wait(2.0) is None:
+                    self._fail("did not stop when told so, nor when its stdin ended")
+                    self._spawned.abandon()
+        except HarnessError as error:
+            self._fail(f"can't be followed any more: {error}")
 
     def pids(self) -> list[int]:
         """Its process id on its node, as it told in its hello."""
@@ -68,13 +76,15 @@ class Contender:
         return [pid] if isinstance(pid, int) else []
 
     def _line(self, line: bytes) -> None:
+        if self._muted:
+            return self._log.line(b"refused: " + line[:65536])
         try:
-            said = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            said = msgspec.json.decode(line)  # strict: no NaN, no lone surrogates, nothing that isn't UTF-8
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return self._refuse(line, [f"not JSON: {error}"])
         if isinstance(said, dict) and "f" not in said:
             return self._speak(said, line)
-        wrong = problems(said, self.process)
+        wrong = self._border.problems(said)
         if wrong:
             return self._refuse(line, wrong)
         try:
@@ -85,20 +95,22 @@ class Contender:
 
     def _speak(self, said: dict[str, Any], line: bytes) -> None:
         with self.changed:
-            if isinstance(said.get("hello"), dict):
+            if isinstance(said.get("hello"), dict) and self.hello is None:
                 self.hello = said["hello"]
-            elif isinstance(said.get("bye"), dict):
+            elif isinstance(said.get("bye"), dict) and self._stopping and self.bye is None:
                 self.bye = said["bye"]
             elif "fatal" in said:
                 self._fail(f"can't start: {said['fatal']}")
             else:
-                return self._refuse(line, ["neither an event nor hello, bye or fatal"])
+                return self._refuse(line, ["neither an event, nor a first hello, nor a bye after stop, nor fatal"])
             self.changed.notify_all()
         return None
 
     def _refuse(self, line: bytes, wrong: list[str]) -> None:
         shown = line[:200].decode(errors="replace")
         self._log.line(b"refused: " + line[:65536])
+        self._muted = True  # nothing that follows can be trusted, nor its pairing; for the history it has crashed
+        self._record_crash({})
         self._fail(f"printed what is no event ({'; '.join(wrong)}): {shown!r}")
 
     def _error_line(self, line: bytes) -> None:
@@ -107,21 +119,31 @@ class Contender:
     def _watch(self) -> None:
         assert self._spawned is not None
         code: int | None = None
-        while code is None:
-            code = self._spawned.wait(60.0)
+        try:
+            while code is None:
+                code = self._spawned.wait(60.0)
+        except HarnessError as error:
+            self._fail(f"can't be followed any more: {error}")
         with self.changed:
             self._ended = True
-            expected = self._stopping and self.bye is not None and code == 0
+            # One that was told to stop before it had said hello owes no bye.
+            expected = self._stopping and code == 0 and (self.bye is not None or self.hello is None)
         if not expected:
-            # Its belief ended with its process; the reader of the history must know.
-            event = {"time": self._now(), "process": self.process, "type": "info", "f": "crash", "exit_code": code}
-            try:
-                self._recorder.event(event)
-            except HarnessError as error:
-                self._fail(str(error))
+            self._record_crash({"exit_code": code})
             self._fail(f"ended with exit code {code}" + ("" if self.bye is None else " after its bye"))
         with self.changed:
             self.changed.notify_all()
+
+    def _record_crash(self, more: Mapping[str, Any]) -> None:
+        """Its belief ended with its process; the reader of the history must know. Told once."""
+        with self.changed:
+            told, self._crash_told = self._crash_told, True
+        if told:
+            return
+        try:
+            self._recorder.event({"time": self._now(), "process": self.process, "type": "info", "f": "crash", **more})
+        except HarnessError as error:
+            self._fail(str(error))
 
     def _fail(self, reason: str) -> None:
         with self.changed:

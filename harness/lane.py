@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import resource
-from harness.errors import AgentError
+from harness.errors import AgentError, HarnessError
 from harness.recorder import LogFile
 from harness.runtime.base import Node, NodeSpec, Runtime, Site
 from nemesis.base import AgentLink
@@ -84,6 +84,7 @@ class Lane:
 
     def prepare(self, contenders: int, logs: Path) -> None:
         """Have so many clean contender nodes, with agents, and the resource; reuses what is there and clean."""
+        self._drop_dead_resource()
         clean = self._clean_nodes()
         keep = clean[:contenders]
         drop = [node for node in self.contender_nodes if node not in keep]
@@ -104,6 +105,18 @@ class Lane:
         self.contender_nodes = sorted([*keep, *fresh], key=lambda node: int(node.name[1:]))
         for node in keep:
             self._sinks[node.name].point_to(logs / node.name / "agent.log")
+
+    def _drop_dead_resource(self) -> None:
+        """A resource that doesn't answer is replaced like an unclean node."""
+        if self._resource is None:
+            return
+        try:
+            alive, _ = resource.ready(self._resource)
+        except HarnessError:
+            alive = False
+        if not alive:
+            self.site.remove_nodes([self._resource])
+            self._resource = None
 
     def _clean_nodes(self) -> list[Node]:
         def clean(node: Node) -> bool:
@@ -135,10 +148,14 @@ class Lane:
         return {**resource.connection(self.resource.name), "run": run}
 
     def close(self) -> None:
-        """Close the agents, remove everything."""
+        """Close the agents, remove everything. Whatever fails on the way, the removal is tried; its error is raised."""
         for agent in self.agents.values():
-            agent.close()
+            try:
+                agent.close()
+            except HarnessError as error:
+                log.warning("%s", error)  # removing its node ends it all the same
         self.agents.clear()
+        self.contender_nodes, self._resource = [], None
         if self._site is not None:
             self._site.close()
             self._site = None

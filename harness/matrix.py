@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import difflib
 import itertools
-import json
 import queue
 import secrets
 import threading
@@ -44,6 +43,7 @@ from harness.config import TrialConfig, check_expectation, from_mapping, resolve
 from harness.errors import ConfigError, FencepostError, HarnessError, UsageError
 from harness.lane import Lane
 from harness.outcome import Outcome
+from harness.recorder import write_json
 from harness.runtime.base import Runtime
 from harness.trial import Progress, Trial, TrialResult
 
@@ -90,6 +90,8 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Plan:
         raise ConfigError(path, None, f"can't be read: {error}") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(path, None, f"not TOML: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(path, None, "nested too deeply") from error
     _check_shape(path, data)
 
     defaults = {**data.get("defaults", {}), **(overrides or {})}
@@ -108,6 +110,8 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Plan:
             if _fits(rule["when"], merged):
                 used.add(("override", number))
                 merged.update(rule["set"])
+        if not isinstance(merged.get("expect", {}), dict):
+            raise ConfigError(path, f"{key}.expect", f"must be a table of verdicts, not {merged['expect']!r}")
         expect = dict(merged.get("expect", {}))
         reasons = []
         for number, rule in enumerate(data.get("expect", [])):
@@ -232,7 +236,13 @@ class MatrixRun:
         for thread in threads:
             while thread.is_alive():
                 thread.join(0.5)  # in slices, so that Ctrl-C reaches the main thread
-        self._write()
+        missing = len(self.plan.cells) - len(self.results)
+        if missing and not self.cancel.is_set():
+            self._tell(f"{missing} cells were not run")
+        try:
+            self._write()
+        except HarnessError as error:
+            self._tell(str(error))
         return [self.results[number] for number in sorted(self.results)]
 
     def _lane(self, runtime: Runtime, work: queue.SimpleQueue[int], lane_number: int) -> None:
@@ -246,21 +256,33 @@ class MatrixRun:
                     return
                 config = self.plan.cells[number]
                 if lane is not None and images != config.images:
-                    lane.close()
+                    self._close(lane, lane_number)
                     lane = None
                 if lane is None:
                     images = config.images
                     lane = Lane(runtime, f"m{secrets.token_hex(4)}-{lane_number}", images=images)
-                self._cell(runtime, lane, number, config)
+                if self._cell(runtime, lane, number, config).outcome.word == "harness-error":
+                    # Whatever it was, the next cell shall not inherit it.
+                    self._close(lane, lane_number)
+                    lane = None
+        except BaseException as error:  # noqa: BLE001 - a lane that ends must be told, or its cells are missed by nobody
+            self._tell(f"lane {lane_number} has ended: {type(error).__name__}: {error}")
         finally:
             if lane is not None:
-                try:
-                    lane.close()
-                except FencepostError as error:
-                    with self._lock:
-                        self.errors.append(f"lane {lane_number}: {error}")
+                self._close(lane, lane_number)
 
-    def _cell(self, runtime: Runtime, lane: Lane, number: int, config: TrialConfig) -> None:
+    def _close(self, lane: Lane, number: int) -> None:
+        try:
+            lane.close()
+        except FencepostError as error:
+            self._tell(f"lane {number}: {error}; {lane.site.how_to_remove()} removes what stays")
+
+    def _tell(self, error: str) -> None:
+        with self._lock:
+            if error not in self.errors:
+                self.errors.append(error)
+
+    def _cell(self, runtime: Runtime, lane: Lane, number: int, config: TrialConfig) -> TrialResult:
         name = self._names[number]
         progress = Progress(config.describe())
         with self._lock:
@@ -275,8 +297,13 @@ class MatrixRun:
         with self._lock:
             self.active.pop(name)
             self.results[number] = result
-            self._write_locked()
+            try:
+                self._write_locked()
+            except HarnessError as error:
+                if str(error) not in self.errors:
+                    self.errors.append(str(error))
         self.on_result(result)
+        return result
 
     def _write(self) -> None:
         with self._lock:
@@ -306,13 +333,7 @@ class MatrixRun:
             "jobs": self.jobs,
             "errors": list(self.errors),
         }
-        path = self.folder / "matrix.json"
-        fresh = path.with_suffix(".json.new")
-        try:
-            fresh.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
-            fresh.replace(path)
-        except OSError as error:
-            raise HarnessError(f"{path} can't be written: {error.strerror or error}") from error
+        write_json(self.folder / "matrix.json", record)
 
 
 def _interleaved(cells: Sequence[TrialConfig]) -> list[int]:

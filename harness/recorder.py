@@ -14,9 +14,24 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
+from harness.history.events import Malformed, parse_event
 from harness.live import LiveState
 
-TYPES = frozenset({"invoke", "ok", "fail", "info"})
+
+def write_json(path: Path, data: object) -> None:
+    """Write a JSON file so that a reader never meets half of it. Raises HarnessError when the disk doesn't take it."""
+    fresh = path.with_name(f".{path.name}.new")
+    try:
+        fresh.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+        fresh.replace(path)
+    except OSError as error:
+        raise HarnessError(f"{path} can't be written: {error.strerror or error}") from error
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+OPERATIONS = frozenset({"acquire", "renew", "release", "write"})
+"""What has an invoke and a completion; `lost` is one event."""
 
 
 class LineFile:
@@ -106,26 +121,40 @@ class Recorder:
         self._journal.close()
 
 
-def problems(event: object, process: int) -> list[str]:
-    """What is wrong with a line that a contender printed as an event; empty when it may enter the history.
+class Border:
+    """What stands between a program that is not ours and the history: one for each contender.
 
-    The border to programs that are not ours: a lock of the user's own can print anything.
+    A lock of the user's own can print anything. An event enters only when the reader of histories will take it, alone
+    and in its place: a line that makes the file unreadable would lose everybody's.
     """
-    if not isinstance(event, dict):
-        return [f"not a JSON object but {type(event).__name__}"]
-    found = []
-    time = event.get("time")
-    if not isinstance(time, int) or isinstance(time, bool):
-        found.append(f"time must be an integer (ns), not {time!r}")
-    elif not -(2**62) < time < 2**62:
-        found.append(f"time {time} is out of range")
-    if type(event.get("process")) is not int or event["process"] != process:
-        found.append(f"process must be {process}, not {event.get('process')!r}")
-    if not isinstance(event.get("type"), str) or event["type"] not in TYPES:
-        found.append(f"type must be one of {', '.join(sorted(TYPES))}, not {event.get('type')!r}")
-    if not isinstance(event.get("f"), str) or event.get("f") in ("fault", "crash"):
-        found.append(f"f must be an operation's name, not {event.get('f')!r}")
-    token = event.get("token")
-    if token is not None and (not isinstance(token, int) or isinstance(token, bool)):
-        found.append(f"token must be an integer or null, not {token!r}")
-    return found
+
+    def __init__(self, process: int) -> None:
+        self._process = process
+        self._open: set[tuple[str, str, str | None]] = set()
+
+    def problems(self, event: object) -> list[str]:
+        """What is wrong with a line that was printed as an event; empty when it may enter, which it then has."""
+        if not isinstance(event, dict):
+            return [f"not a JSON object but {type(event).__name__}"]
+        found = []
+        if type(event.get("process")) is not int or event["process"] != self._process:
+            found.append(f"process must be {self._process}, not {event.get('process')!r}")
+        if event.get("f") in ("fault", "crash"):
+            found.append(f"f must be an operation's name, not {event['f']!r}")
+        try:
+            parse_event(event)
+        except Malformed as error:
+            found.append(str(error))
+        if not found and event["f"] in OPERATIONS:
+            place = (event["f"], event.get("lock") or "lock", event.get("resource"))
+            if event["type"] == "invoke" and place in self._open:
+                found.append(f"an invoke of {event['f']} while the same one is open")
+            elif event["type"] == "invoke":
+                self._open.add(place)
+            elif place not in self._open:
+                found.append(f"a completion of {event['f']} without an invoke")
+            elif (event.get("lease_from") or event["time"]) > event["time"]:
+                found.append("lease_from lies after its ok")
+            else:
+                self._open.discard(place)
+        return found

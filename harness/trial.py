@@ -42,7 +42,7 @@ from harness.lane import Lane
 from harness.ledger import disagreements
 from harness.live import LiveState
 from harness.outcome import Outcome, decide
-from harness.recorder import Recorder
+from harness.recorder import Recorder, write_json
 from harness.report import write_trial
 from harness.runtime.base import Node, NodeSpec, Runtime
 from harness.systems.base import Settings, System
@@ -142,7 +142,9 @@ class Trial:
         self._epoch = 0
         self._clock_offset = 0
         self._healed = False
-        self._landed = 0
+        self._injector: Injector | None = None
+        self._gone: str | None = None
+        """What ended by itself in the trial, a service or a node; then the lock can't be blamed for standing still."""
         self._started = 0.0
         self.kept: list[str] = []
 
@@ -162,6 +164,8 @@ class Trial:
             # From here on every stage runs, whatever the one before it met.
             with self._guard("healing"):
                 self._heal()
+            with self._guard("looking after the servers"):
+                self._check_services()
             with self._guard("stopping the contenders"):
                 self._stop_contenders()
             with self._guard("reading the ledger"):
@@ -174,6 +178,8 @@ class Trial:
                 self._collect_logs()
             with self._guard("taking down"):
                 self._take_down()
+            if self._own_lane and self.lane.opened and not self.keep:
+                self._note(f"not everything could be removed; {self.lane.site.how_to_remove()} does it later")
             return self._judge()
         finally:
             self._log.removeHandler(self._handler)
@@ -181,13 +187,16 @@ class Trial:
 
     @contextmanager
     def _guard(self, what: str) -> Iterator[None]:
-        """An error inside ends that stage, is written down, and does not stop the stages after it."""
+        """An error inside ends that stage, is written down, and does not stop the stages after it.
+
+        Whatever it is, an exit of the interpreter included: what was started must be undone and taken down first.
+        """
         try:
             yield
         except FencepostError as error:
             self._note(f"{what}: {error}" if what != "trial" else str(error))
             self._log.debug("%s", traceback.format_exc())
-        except Exception as error:  # noqa: BLE001 - the traceback is kept, the trial ends as a harness error
+        except BaseException as error:  # noqa: BLE001 - the traceback is kept, the trial ends as a harness error
             self._note(f"{what}: {type(error).__name__}: {error} (traceback in harness.log)")
             self._log.error("%s", traceback.format_exc())
 
@@ -222,6 +231,22 @@ class Trial:
         failed = next((contender.failure for contender in self.contenders if contender.failure), None)
         if failed is not None:
             raise HarnessError(failed)
+        dead = next((name for name, agent in self.agents.items() if not agent.alive), None)
+        if dead is not None:
+            self._gone = f"the agent on {dead} has ended by itself, or its node is gone; see logs/{dead}/agent.log"
+            raise HarnessError(self._gone)
+
+    def _check_services(self) -> None:
+        """A server that ended though no fault ended it: what follows says nothing about the lock."""
+        if self.cluster is None or self._gone is not None:
+            return
+        for name, node in self.cluster.nodes.items():
+            running, word = node.service_running()
+            if not running:
+                self._gone = (
+                    f"{self.config.system} on {name} is {word}, and no fault did that; see logs/{name}/service.log"
+                )
+                raise HarnessError(self._gone)
 
     def _wait(self, seconds: float) -> None:
         """Let the trial run for a while; returns early only by raising."""
@@ -259,13 +284,7 @@ class Trial:
 
     def _save(self) -> None:
         """Write trial.json so that a reader never meets half of it."""
-        path = self.folder / "trial.json"
-        fresh = path.with_suffix(".json.new")
-        try:
-            fresh.write_text(json.dumps(self.record, indent=2, ensure_ascii=False) + "\n")
-            fresh.replace(path)
-        except OSError as error:
-            raise HarnessError(f"{path} can't be written: {error.strerror or error}") from error
+        write_json(self.folder / "trial.json", self.record)
 
     def _start(self) -> None:
         config = self.config
@@ -282,7 +301,7 @@ class Trial:
         names = [f"n{number}" for number in range(1, config.servers + 1)]
         self.system.plan(settings, dict.fromkeys(names, ("192.0.2.1",)))  # a bad option ends it before any node
         # One start-up at a time on this machine: side by side they take longer each than one after the other.
-        with self.lane.site.starting():
+        with self.lane.site.starting(self._check):
             self._phase("start")
             self._bring_up(settings, names)
             took = self._wait_healthy()
@@ -390,9 +409,11 @@ class Trial:
                 while contender.hello is None:
                     self._check()
                     if time.monotonic() > end:
+                        _, word = resource.ready(self.lane.resource)
                         raise HarnessError(
                             f"contender {contender.process} on {contender.node.name} said no hello within "
-                            f"{HELLO_SECONDS:.0f} s; see logs/{contender.node.name}/contender.log"
+                            f"{HELLO_SECONDS:.0f} s (the resource says: {word or 'nothing'}); what it printed, if "
+                            f"anything, is in logs/{contender.node.name}/contender.log"
                         )
                     contender.changed.wait(0.1)
             self.record["contenders"][str(contender.process)] = {
@@ -439,7 +460,7 @@ class Trial:
             return
         cluster, resource_node = self.cluster_now, self.lane.resource
         environment = TrialEnvironment(cluster, self.contenders, self.agents, resource_node, self.recorder, self._now)
-        injector = Injector(environment, self.recorder, self._now, self._epoch)
+        injector = self._injector = Injector(environment, self.recorder, self._now, self._epoch)
         injector.said = self._say
         began, number = time.monotonic(), 0
         live, cycle = self.recorder.live, config.make_schedule().cycle()
@@ -454,7 +475,6 @@ class Trial:
             options = {"seed": _draw(config.seed, number), **config.fault_options}
             fault = fault_registry.make(kind, target, options)
             injector.apply(fault, target, lambda on=window.on: self._wait(on))  # type: ignore[misc]
-            self._landed = injector.landed
         self._wait(began + config.duration - time.monotonic())
 
     # -- the way out ----------------------------------------------------------------------------------------------
@@ -462,6 +482,7 @@ class Trial:
     def _recover(self) -> None:
         """Undisturbed again: the lock must be granted once more, or `progress_bound` passes and `progress` tells."""
         self._heal()
+        self._check_services()
         self._phase("recovery")
         assert self.recorder is not None
         healed = self._now()
@@ -471,6 +492,7 @@ class Trial:
         bound = (config.progress_bound or 0.0) + 1.0
         if not self._await_event(lambda: (live.last_grant_time or 0) > healed, bound):
             self._say(f"nobody got the lock within {bound:.0f} s after the faults were undone")
+            self._check_services()
         elif not self._await_event(
             lambda: live.grants >= config.min_grants and live.handovers >= config.min_handovers, 8 * config.ttl
         ):
@@ -556,14 +578,15 @@ class Trial:
         if (self.folder / "history.jsonl").exists():
             with self._guard("judging"):
                 judgement = judge(history.read(self.folder / "history.jsonl")).to_json()
-                (self.folder / "verdict.json").write_text(json.dumps(judgement, indent=2, ensure_ascii=False) + "\n")
+                write_json(self.folder / "verdict.json", judgement)
         outcome = decide(
             judgement,
             expect=self.config.expect,
             min_grants=self.config.min_grants,
             min_handovers=self.config.min_handovers,
             handovers=handovers,
-            landed=None if self.config.fault == "none" else self._landed,
+            landed=None if self.config.fault == "none" else self._injector.landed if self._injector else 0,
+            excused=("progress",) if self._gone else (),
             errors=self.errors,
         )
         self.phases[-1]["end"] = self.phases[-1]["start"]

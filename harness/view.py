@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -26,9 +29,37 @@ STYLES = {
 VERDICT_ORDER = ("exclusion", "lease", "fencing", "linearizable", "fenced", "damage", "progress", "faults")
 
 
+class Screen(Console):
+    """A console whose reader may go away (`| head`), or was never there: then it goes quiet, and the trials go on.
+
+    What is lost is text; the results are in files, and the exit code tells.
+    """
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print, as long as somebody takes it."""
+        try:
+            super().print(*objects, **options)
+        except OSError:
+            self._go_quiet()
+
+    def on_broken_pipe(self) -> None:
+        """rich would end the process here, and its trials with it."""
+        self._go_quiet()
+
+    def _go_quiet(self) -> None:
+        self.quiet = True
+        if sys.stdout is not None:
+            # What is still buffered must not fail once more when the interpreter ends.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
+
+
 def console() -> Console:
     """Where humans read: stdout, with a width that CI logs can take."""
-    return Console(width=None if sys.stdout.isatty() else 180, highlight=False)
+    if sys.stdout is None:  # it was closed before we began
+        return Screen(file=Path(os.devnull).open("w"), width=180)
+    return Screen(width=None if sys.stdout.isatty() else 180, highlight=False)
 
 
 class Watcher:

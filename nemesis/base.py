@@ -22,6 +22,10 @@ class AgentLink(Protocol):
     def node(self) -> str:
         """The node's name."""
 
+    @property
+    def alive(self) -> bool:
+        """Whether commands still reach the agent."""
+
     def call(self, op: str, *, timeout_seconds: float = 5.0, **arguments: Any) -> dict[str, Any]:
         """One command and its answer. Raises AgentError when it failed, timed out, or the agent is gone."""
 

@@ -129,15 +129,40 @@ def test_an_obedient_contender_has_no_failure(start: Callable[[str], Contender],
 
 
 def test_garbage_is_refused_and_kept_in_the_log(start: Callable[[str], Contender], tmp_path: Path) -> None:
-    """A line that is no event ends the trial with its words, and does not enter the history."""
-    contender = start(HELLO + EVENT + "print('Segmentation fault')\n" + OBEDIENT)
+    """A line that is no event ends the trial with its words and does not enter the history, which has a crash instead.
+
+    What came before stays judgeable: nothing that the program says later can make the file unreadable.
+    """
+    contender = start(HELLO + EVENT + "print('Segmentation fault')\n" + EVENT + OBEDIENT)
     until(contender, lambda: contender.failure, "a failure")
     assert "contender 0 on c0 printed what is no event (not JSON" in str(contender.failure)
     assert "Segmentation fault" in str(contender.failure)
     contender.command("stop")
     contender.end(time.monotonic() + 20)
     assert b"refused: Segmentation fault" in (tmp_path / "contender.log").read_bytes()
-    assert [event["f"] for event in history(tmp_path)] == ["acquire"]
+    assert [event["f"] for event in history(tmp_path)] == ["acquire", "crash"]
+
+
+@pytest.mark.parametrize(
+    "line", [r'{"time":1,"process":0,"type":"info","f":"note","x":NaN}', r'{"x":"\ud800"}', "[" * 9999]
+)
+def test_what_json_does_not_know_is_garbage_too(start: Callable[[str], Contender], line: str) -> None:
+    """NaN, lone surrogates, nesting without end: refused with a reason, and the reader goes on."""
+    contender = start(HELLO + f"print({line!r})\n" + OBEDIENT)
+    until(contender, lambda: contender.failure, "a failure")
+    assert "printed what is no event" in str(contender.failure)
+    contender.command("stop")
+    contender.end(time.monotonic() + 20)
+
+
+def test_a_second_hello_and_an_early_bye_are_refused(start: Callable[[str], Contender]) -> None:
+    """A program can neither redirect a freeze to another process nor leave before it was told to."""
+    contender = start(HELLO + "print(json.dumps({'hello':{'pid':1}}))\n" + OBEDIENT)
+    until(contender, lambda: contender.failure, "a failure")
+    assert contender.pids() != [1]
+    contender = start(HELLO + "print(json.dumps({'bye':{}}))\n" + OBEDIENT)
+    until(contender, lambda: contender.failure, "a failure")
+    assert "nor a bye after stop" in str(contender.failure)
 
 
 def test_a_forged_process_is_refused(start: Callable[[str], Contender]) -> None:

@@ -83,6 +83,13 @@ def test_a_cell_in_which_no_fault_landed_is_inconclusive() -> None:
     assert word(judgement(), landed=1) == "as-expected"
 
 
+def test_no_progress_without_a_server_accuses_nobody() -> None:
+    """A server that died by itself explains that the lock stood still; a broken lease it doesn't explain."""
+    gone = {"errors": ["redis on n1 is exited with code 137"], "excused": ("progress",)}
+    assert word(judgement(progress=False), **gone) == "harness-error"
+    assert word(judgement(progress=False, lease=False), **gone) == "violation"
+
+
 def test_no_judgement_is_a_harness_error() -> None:
     """A history that can't be judged is never a pass."""
     assert word(None) == "harness-error"
@@ -93,5 +100,5 @@ def test_the_worst_word_speaks_for_a_matrix() -> None:
     """A violation outranks all."""
     assert worst(["as-expected", "unknown", "violation", "harness-error"]) == "violation"
     assert worst(["as-expected", "unknown", "harness-error"]) == "harness-error"
-    assert worst([]) == "as-expected"
+    assert worst([]) == "harness-error", "a matrix in which nothing ran must never look like a pass"
     assert [EXIT_CODES[name] for name in ("as-expected", "violation", "unknown", "harness-error")] == [0, 1, 3, 4]

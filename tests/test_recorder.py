@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HarnessError
-from harness.recorder import LineFile, Recorder, problems
+from harness.recorder import Border, LineFile, Recorder
 
 GOOD = {"time": 5, "process": 0, "type": "ok", "f": "acquire", "token": 7}
 
@@ -81,27 +81,52 @@ def test_live_state_follows_grants_holders_and_handovers(tmp_path: Path) -> None
     assert live.outcomes[("acquire", "ok")] == 2
 
 
-def test_a_good_event_has_no_problems() -> None:
-    """The shape of an event that may enter."""
-    assert problems(GOOD, 0) == []
+INVOKE = {"time": 4, "process": 0, "type": "invoke", "f": "acquire"}
+
+
+def problems(*events: object) -> list[str]:
+    """What the border says of the last of some lines of contender 0; those before it must pass."""
+    border = Border(0)
+    for event in events[:-1]:
+        assert border.problems(event) == []
+    return border.problems(events[-1])
+
+
+def test_what_a_contender_prints_in_order_may_enter() -> None:
+    """Invoke and completion, and what isn't known; the same operation again once it was completed."""
+    assert problems(INVOKE, GOOD, INVOKE, {**GOOD, "type": "info"}) == []
+    assert problems({"time": 1, "process": 0, "type": "info", "f": "lost", "reason": "deadline"}) == []
+    assert problems({"time": 1, "process": 0, "type": "info", "f": "note", "anything": [1]}) == []
 
 
 @pytest.mark.parametrize(
     ("event", "words"),
     [
         ([1], "not a JSON object"),
-        ({**GOOD, "time": 1.5}, "time must be an integer"),
-        ({**GOOD, "time": True}, "time must be an integer"),
-        ({**GOOD, "time": 2**80}, "out of range"),
-        ({**GOOD, "process": 1}, "process must be 0"),
-        ({**GOOD, "process": False}, "process must be 0"),
-        ({**GOOD, "type": "okay"}, "type must be one of"),
-        ({**GOOD, "type": ["ok"]}, "type must be one of"),
-        ({**GOOD, "f": 3}, "f must be"),
-        ({**GOOD, "f": "fault"}, "f must be"),
-        ({**GOOD, "token": "7"}, "token must be"),
+        ({**INVOKE, "time": 1.5}, "time"),
+        ({**INVOKE, "time": True}, "time"),
+        ({**INVOKE, "time": 2**80}, "time"),
+        ({**INVOKE, "process": 1}, "process must be 0"),
+        ({**INVOKE, "process": False}, "process must be 0"),
+        ({**INVOKE, "type": "okay"}, "type"),
+        ({**INVOKE, "type": ["ok"]}, "type"),
+        ({**INVOKE, "f": 3}, "f"),
+        ({**INVOKE, "f": "fault"}, "f must be"),
+        ({**INVOKE, "f": ["acquire"]}, "f"),
+        ({**INVOKE, "lock": ["a"]}, "lock"),
+        ({**INVOKE, "f": "write"}, "resource"),
+        (GOOD, "a completion of acquire without an invoke"),
     ],
 )
 def test_what_no_contender_prints_is_refused_with_its_reason(event: object, words: str) -> None:
-    """A hostile program can neither forge a fault or another's event nor break the reader."""
-    assert any(words in problem for problem in problems(event, 0))
+    """A hostile program can neither forge a fault or another's event nor make the history unreadable."""
+    assert any(words in problem for problem in problems(event))
+
+
+def test_the_border_knows_what_is_open() -> None:
+    """An invoke while the same one is open, a token that no history can hold, a lease from the future."""
+    assert "while the same one is open" in problems(INVOKE, INVOKE)[0]
+    assert problems(INVOKE, {**INVOKE, "lock": "other"}) == []
+    assert "token" in problems(INVOKE, {**GOOD, "token": "7"})[0]
+    assert "token" in problems(INVOKE, {**GOOD, "token": 2**63})[0]
+    assert "lease_from" in problems(INVOKE, {**GOOD, "lease_from": 6})[0]

@@ -174,6 +174,35 @@ def test_a_contender_that_dies_ends_the_trial_with_its_words(engine: docker.Dock
     assert of_site(engine, site) == []
 
 
+def test_a_server_that_dies_by_itself_is_no_fault_of_the_lock(engine: docker.DockerClient, tmp_path: Path) -> None:
+    """Nobody makes progress without a server; that accuses no lock, and the trial says what ended (exit 4)."""
+    process, folder = start(tmp_path, "redis", "--duration", "3", "--warmup", "8", "--progress-bound", "2")
+    try:
+        until(lambda: (folder / "history.jsonl").exists() and len(events(folder)) > 20, "a running trial", 90)
+        site = record(folder)["site"]
+        labels = [f"fencepost.site={site}", "fencepost.node=n1", "fencepost.part=service"]
+        (service,) = engine.containers.list(filters={"label": labels})
+        service.kill()
+        output, _ = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 4, output
+    assert "redis on n1 is exited with code 137" in record(folder)["error"]
+    assert of_site(engine, site) == []
+
+
+def test_losing_the_reader_of_the_output_loses_nothing_else(engine: docker.DockerClient, tmp_path: Path) -> None:
+    """`| head`: the trial goes on to its end, takes its nodes down and writes its verdict and report."""
+    words = " ".join(
+        [sys.executable, "-m", "harness", "run", "redis", "--results", str(tmp_path), "--name", "t", *SHORT]
+    )
+    subprocess.run(["bash", "-c", f"{words} | head -n 1"], check=True, timeout=240, capture_output=True)
+    folder = tmp_path / "t"
+    until(lambda: (folder / "report.html").exists(), "the report", 120)
+    assert record(folder)["outcome"]["word"] == "as-expected"
+    assert of_site(engine, record(folder)["site"]) == []
+
+
 def test_a_service_that_never_gets_healthy_is_told_with_what_was_seen(
     engine: docker.DockerClient, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from harness.commands.options import given, trial_options
+from harness.commands.options import folder_name, given, trial_options
 
 
 @click.command()
@@ -61,7 +61,7 @@ def command(
         for left in plan.left_out:
             screen.print(f"left out: {_words(left.cell)}: {left.rule}", markup=False, soft_wrap=True)
         return
-    folder = results / (name or f"{datetime.now():%Y%m%dT%H%M%S}-matrix-{plan.path.stem}")
+    folder = results / folder_name(name or f"{datetime.now():%Y%m%dT%H%M%S}-matrix-{plan.path.stem}")
     if folder.exists():
         raise UsageError(f"{folder} exists already; give another --name")
     runtime = registry.load("runtimes", runtime_name)()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -24,7 +25,7 @@ def pairs(flag: str, given: tuple[str, ...]) -> dict[str, Any]:
             raise UsageError(f"{flag} {item!r}: {key} is given twice")
         try:
             result[key] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             result[key] = value
     return result
 
@@ -51,6 +52,16 @@ _OPTIONS = [
     click.option("--image", multiple=True, metavar="NAME=REF", help="Use this image, e.g. etcd=REPOSITORY:TAG."),
     click.option("--expect", multiple=True, metavar="VERDICT=VALUE", help="Expect true, false, unknown or any."),
 ]
+FOLDER_NAME = re.compile(r"\w[\w.+-]{0,99}")
+
+
+def folder_name(name: str) -> str:
+    """A name for a folder inside the results. UsageError when it would be one elsewhere, or none."""
+    if not FOLDER_NAME.fullmatch(name):
+        raise UsageError(f"--name {name!r}: up to 100 letters, digits and . _ + - are allowed, a letter or digit first")
+    return name
+
+
 PAIRS = {
     "system_option": "system_options",
     "fault_option": "fault_options",

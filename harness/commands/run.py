@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from harness.commands.options import given, trial_options
+from harness.commands.options import folder_name, given, trial_options
 
 
 @click.command()
@@ -45,7 +45,7 @@ def command(system: str, results: Path, name: str | None, keep: bool, runtime_na
     from harness.view import Watcher, console, outcome_text, reason_lines, results_table
 
     config = resolve(from_mapping({"system": system, **given(options)}))
-    folder = results / (name or f"{datetime.now():%Y%m%dT%H%M%S}-{config.slug()}")
+    folder = results / folder_name(name or f"{datetime.now():%Y%m%dT%H%M%S}-{config.slug()}")
     if folder.exists():
         raise UsageError(f"{folder} exists already; give another --name")
     runtime = registry.load("runtimes", runtime_name)()

@@ -59,7 +59,10 @@ def _environment() -> jinja2.Environment:
 
 
 def write(path: Path, text: str) -> Path:
-    """Writes a page so that a reader never meets half of it."""
+    """Writes a page so that a reader never meets half of it; into what isn't a regular file (a pipe) as it is."""
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return path
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         fresh.write_text(text, encoding="utf-8")

@@ -137,12 +137,13 @@ class Site(Protocol):
     def notes(self) -> Sequence[str]:
         """What this place could not give, one sentence each, for `trial.json`: "the network has no IPv6, since …"."""
 
-    def starting(self) -> AbstractContextManager[None]:
+    def starting(self, check: Callable[[], None] = ...) -> AbstractContextManager[None]:
         """Hold this machine's turn for heavy start-ups, so that trials side by side start one after the other.
 
         `start_nodes` and `Node.start_service` take it by themselves; hold it around both, and around the wait for
         health, where nobody else's start-up should come in between. Re-entrant, and shared by all threads that work on
-        this site. `restart_service` never waits for a turn: it belongs to a fault.
+        this site. `restart_service` never waits for a turn: it belongs to a fault. `check` is called
+        while the turn is waited for, and may raise to give up.
         """
 
     def start_nodes(self, specs: Sequence[NodeSpec]) -> list[Node]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import shlex
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import Any
@@ -89,9 +89,9 @@ class DockerSite:
         return self.network.notes
 
     @contextmanager
-    def starting(self) -> Iterator[None]:
+    def starting(self, check: Callable[[], None] = lambda: None) -> Iterator[None]:
         """Hold this machine's turn for heavy start-ups; see `Site.starting`."""
-        with self._turn:
+        with self._turn.held(check):
             yield
 
     def start_nodes(self, specs: Sequence[NodeSpec]) -> list[Node]:
@@ -182,10 +182,22 @@ class _SharedTurn:
         self._inside = 0
         self._held: Any = None
 
+    @contextmanager
+    def held(self, check: Callable[[], None]) -> Iterator[None]:
+        """Hold it; `check` may raise while it is waited for."""
+        self._enter(check)
+        try:
+            yield
+        finally:
+            self.__exit__()
+
     def __enter__(self) -> None:
+        self._enter(lambda: None)
+
+    def _enter(self, check: Callable[[], None]) -> None:
         with self._lock:  # the threads that come while one waits wait here, and then share what it got
             if self._inside == 0:
-                held = turn(f"starting {self._what}")
+                held = turn(f"starting {self._what}", check=check)
                 waited = held.__enter__()
                 if waited.seconds > 0.5:
                     log.info("%s waited %.1f s for its turn, behind %d", self._what, waited.seconds, waited.ahead)

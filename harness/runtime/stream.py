@@ -67,6 +67,10 @@ class Frames:
         del buffer[:position]
 
 
+LONGEST_LINE = 1 << 20
+"""Bytes of one line that are kept; what goes on for longer is cut there."""
+
+
 class Lines:
     """Puts chunks together to lines and hands each on without its newline; a last line without one at the end too."""
 
@@ -76,6 +80,8 @@ class Lines:
 
     def __call__(self, chunk: bytes) -> None:
         *whole, rest = chunk.split(b"\n")
+        if not whole and sum(map(len, self._partial)) > LONGEST_LINE:
+            return  # the start of it tells enough, and a program without line ends must not eat the memory
         for line in whole:
             if self._partial:
                 self._partial.append(line)

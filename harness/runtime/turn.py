@@ -15,7 +15,7 @@ import fcntl
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,12 +47,17 @@ class Waited:
 
 @contextmanager
 def turn(
-    what: str, *, folder: Path | None = None, slots: int | None = None, wait_seconds: float = WAIT_SECONDS
+    what: str,
+    *,
+    folder: Path | None = None,
+    slots: int | None = None,
+    wait_seconds: float = WAIT_SECONDS,
+    check: Callable[[], None] = lambda: None,
 ) -> Iterator[Waited]:
     """Hold a turn; `what` tells others what it is for: "starting n1, n2, n3 of site t1".
 
     Not re-entrant: whoever holds a turn and asks for a second one may wait for himself. Raises HarnessError when no
-    turn came in `wait_seconds`, naming those before us.
+    turn came in `wait_seconds`, naming those before us. `check` is called while waiting and may raise to give up.
     """
     folder = folder or default_folder()
     slots = slots or default_slots()
@@ -68,6 +73,7 @@ def turn(
                     f"no turn for {what} in {wait_seconds:g} s; before it, in order: {'; '.join(_words(ahead))}. "
                     f"(Tickets lie in {folder}; the first {slots} have the turn.)"
                 )
+            check()
             time.sleep(POLL_SECONDS)
             ahead = _alive_before(folder, ticket)
         yield Waited(time.monotonic() - began, first)
