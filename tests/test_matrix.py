@@ -25,6 +25,11 @@ def test_the_default_matrix_has_all_cells_but_the_senseless_one() -> None:
     ]
     redis_clock = next(cell for cell in plan.cells if (cell.system, cell.fault) == ("redis", "clock-leader"))
     assert redis_clock.expect == {"lease": False}
+    assert [(cell.system, cell.fault) for cell in plan.cells if cell.expect] == [
+        ("etcd", "freeze-leader"),
+        ("redis", "clock-leader"),
+    ]
+    assert all(cell.expect_reason for cell in plan.cells if cell.expect)
     assert all(not cell.guarded for cell in plan.cells)
 
 
