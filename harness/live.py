@@ -1,6 +1,6 @@
 """What is known about a running trial from the events so far: for the live view, and for targets such as `holder`.
 
-This is a view for steering, not for judging: verdicts come from the history file alone.
+This is a view for aiming faults, not for judging: verdicts come from the history file alone.
 """
 
 from __future__ import annotations

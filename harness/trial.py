@@ -227,7 +227,7 @@ class Trial:
     def _check(self) -> None:
         """Give up early when the user asked for it or a contender failed."""
         if self.cancel.is_set():
-            raise Cancelled("interrupted; everything was undone and the history kept")
+            raise Cancelled("interrupted")
         failed = next((contender.failure for contender in self.contenders if contender.failure), None)
         if failed is not None:
             raise HarnessError(failed)
@@ -238,8 +238,8 @@ class Trial:
 
     def _check_services(self) -> None:
         """A server that ended though no fault ended it: what follows says nothing about the lock."""
-        if self.cluster is None or self._gone is not None:
-            return
+        if self.recorder is None or self.cluster is None or self._gone is not None:
+            return  # not begun, or told already
         for name, node in self.cluster.nodes.items():
             running, word = node.service_running()
             if not running:
@@ -555,8 +555,10 @@ class Trial:
         if not nodes:
             return
         with ThreadPoolExecutor(max_workers=len(nodes)) as pool:
-            for node, log in zip(nodes, pool.map(lambda node: node.logs(), nodes), strict=True):
-                (self._log_folder(node.name) / "service.log").write_bytes(log)
+            collected = {node.name: pool.submit(node.logs) for node in nodes}
+        for name, log in collected.items():
+            with self._guard(f"collecting the log of {name}"):  # one that is lost loses no other
+                (self._log_folder(name) / "service.log").write_bytes(log.result())
 
     def _take_down(self) -> None:
         if self.keep and self.lane.opened:

@@ -5,11 +5,8 @@ The programs are real processes, spoken to over real pipes; only the container a
 
 from __future__ import annotations
 
-import contextlib
 import json
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,52 +15,17 @@ import pytest
 
 from harness import contenders
 from harness.contenders import Contender
-from harness.errors import HarnessError
 from harness.recorder import Recorder
 from harness.runtime.base import LineHandler, Node, Process
+from tests.nemesis.nodes import Spawned
 
 
-class LocalProcess:
-    """A program on this machine with the surface of `harness.runtime.base.Process`."""
-
-    def __init__(self, argv: Sequence[str], on_line: LineHandler, on_error_line: LineHandler) -> None:
-        self._popen = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self._readers = [
-            threading.Thread(target=self._read, args=(stream, handler), daemon=True)
-            for stream, handler in ((self._popen.stdout, on_line), (self._popen.stderr, on_error_line))
-        ]
-        for reader in self._readers:
-            reader.start()
-
-    @staticmethod
-    def _read(stream: object, handler: LineHandler) -> None:
-        for line in stream:  # type: ignore[attr-defined]
-            handler(line.rstrip(b"\n"))
-
-    def send(self, data: bytes) -> None:
-        assert self._popen.stdin is not None
-        try:
-            self._popen.stdin.write(data)
-            self._popen.stdin.flush()
-        except (OSError, ValueError) as error:
-            raise HarnessError(f"its stdin is gone: {error}") from error
-
-    def close_stdin(self) -> None:
-        assert self._popen.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._popen.stdin.close()
-
-    def wait(self, timeout_seconds: float) -> int | None:
-        try:
-            code = self._popen.wait(timeout_seconds)
-        except subprocess.TimeoutExpired:
-            return None
-        for reader in self._readers:
-            reader.join()
-        return code
+class LocalProcess(Spawned):
+    """A program on this machine; what is given up is killed, so that no test leaves one behind."""
 
     def abandon(self) -> None:
-        self._popen.kill()
+        super().abandon()
+        self.popen.kill()
 
 
 class LocalNode:
@@ -83,7 +45,7 @@ class LocalNode:
         env: Mapping[str, str] | None = None,
     ) -> Process:
         assert tuple(argv) == contenders.ARGV
-        return LocalProcess([sys.executable, "-u", "-c", self._program], on_line, on_error_line)
+        return LocalProcess([sys.executable, "-u", "-c", self._program], on_line, on_error_line, env or {})
 
 
 HELLO = "import sys,json,time,os\nconfig=sys.stdin.readline()\nprint(json.dumps({'hello':{'pid':os.getpid()}}))\n"
