@@ -2,7 +2,7 @@
 
 The definitions are those of the contract ("Derived intervals"), one array for each, rows being grants in order of their
 `ok` (ties by line). Nothing here loops over events: the events of one process and one lock are laid side by side by a
-radix sort, and "the last grant before me" and "the next acquire after me" are running maxima over that.
+radix sort, where "the last acquire before me" and "the next acquire after me" are neighbours.
 
 Row numbers of the history order the events of one process exactly (by time, ties by line), so that whatever the
 contract says of one process ("invoked before ended(g)") compares rows; times meet only across processes, where u
@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from harness.history.events import (
     ACQUIRE,
@@ -39,6 +40,7 @@ from harness.history.events import (
 )
 
 T = TypeVar("T")
+D = TypeVar("D", bound=np.generic)
 
 #: A time after all others: an end that never comes. Above any time + u, below overflow (see `events.LIMIT`).
 INF = 2**62 + 2**61 + 1
@@ -73,8 +75,6 @@ class Model:
     process: Ints
     lock: Ints
     token: Ints
-    ttl: Floats
-    """Seconds, of the acquire: its own, else the meta's; NaN when unknown."""
     next_acquire_row: Ints
     """That process's next acquire invoke on that lock."""
     crash_row: Ints
@@ -95,9 +95,6 @@ class Model:
     """The first own renew or release that returned ok, invoked at or after ended(g)."""
     promise_row: Ints
     """The invoke that the promise counts from; -1 where that is the acquire."""
-    belief_end: Ints
-    belief_end_row: Ints
-    """The event that ended the belief; `len(history)` where it lasted to the end."""
     promise: Ints
     promise_then: Ints
     """The promise as it stood at ended(g); meaningless without one."""
@@ -108,8 +105,8 @@ class Model:
     """The earliest instant at which the hold can have ended; NONE when unknown."""
     E: Ints
     """max(invoke, L)."""
-    E_proven: Ints
-    """E with all promises left out."""
+    row_time: Ints
+    """The time of each row, and INF for row `len(history)`: never."""
     _memo: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -121,6 +118,31 @@ class Model:
             self._memo[name] = make()
         value: T = self._memo[name]
         return value
+
+    @cached_property
+    def ttl(self) -> Floats:
+        """Seconds, of the acquire: its own, else the meta's; NaN when unknown."""
+        return _ttl(self.history, self.ok_row)
+
+    @cached_property
+    def belief_end_row(self) -> Ints:
+        """The event that ended the belief; `len(history)` where it lasted to the end."""
+        own: Ints = np.minimum(self.release_row, self.lost_row)
+        return np.minimum(own, np.minimum(self.crash_row, self.next_acquire_row))
+
+    @cached_property
+    def belief_end(self) -> Ints:
+        return np.minimum(self.row_time[self.belief_end_row], self.end)
+
+    @cached_property
+    def E_proven(self) -> Ints:
+        """E with all promises left out."""
+        return np.maximum(self.invoke, self.proven)
+
+    @cached_property
+    def until(self) -> Ints:
+        """E - u: the grants of others that precede this one are those with an ok before that."""
+        return self.E - self.u
 
     @cached_property
     def solid(self) -> Bools:
@@ -146,6 +168,10 @@ class Model:
             return [np.arange(len(self))] if len(self) else []
         order = group_order(self.lock.astype(np.int64), len(self.history.locks))
         return np.split(order, np.flatnonzero(np.diff(self.lock[order])) + 1)
+
+    def of(self, group: Ints, values: npt.NDArray[D]) -> npt.NDArray[D]:
+        """The values of a group of `by_lock`, or of one picked from it in order; not copied when that is all grants."""
+        return values if len(group) == len(self) else values[group]
 
     def lock_name(self, grant: int) -> str:
         return self.history.locks[int(self.lock[grant])]
@@ -221,21 +247,33 @@ class _Own:
         changes: Ints = np.flatnonzero(self.grant[1:] != self.grant[:-1]) + 1
         return np.concatenate(([0], changes))
 
+    @cached_property
+    def ends(self) -> Ints:
+        """Index of the last of each grant's."""
+        return np.append(self.starts[1:], len(self.grant))[: len(self.starts)] - 1
+
+    @cached_property
+    def holders(self) -> Ints:
+        """The grants that have any."""
+        return self.grant[self.starts]
+
 
 def _first(own: _Own, values: Ints, count: int, absent: int) -> Ints:
     """For each of `count` grants the value of its first own event, else `absent`."""
     out = np.full(count, absent, dtype=np.int64)
-    starts = own.starts
-    out[own.grant[starts]] = values[starts]
+    out[own.holders] = values[own.starts]
     return out
 
 
 def _last(own: _Own, values: Ints, count: int, absent: int) -> Ints:
     out = np.full(count, absent, dtype=np.int64)
-    if len(own.grant):
-        ends = np.append(own.starts[1:] - 1, len(own.grant) - 1)
-        out[own.grant[ends]] = values[ends]
+    out[own.holders] = values[own.ends]
     return out
+
+
+def _ttl(history: History, ok_row: Ints) -> Floats:
+    ttl = history.ttl[ok_row]
+    return ttl if history.meta.ttl is None else np.where(np.isnan(ttl), history.meta.ttl, ttl)
 
 
 def build(history: History, *, owners: bool | None = None, certificates: bool = False) -> Model:
@@ -248,35 +286,29 @@ def build(history: History, *, owners: bool | None = None, certificates: bool = 
     invoke_row = history.mate[ok_row].astype(np.int64)
     invoke, ok = time[invoke_row], time[ok_row]
     process, lock = history.process[ok_row], history.lock[ok_row]
-    ttl = history.ttl[ok_row]
-    if meta.ttl is not None:
-        ttl = np.where(np.isnan(ttl), meta.ttl, ttl)
 
-    own, next_acquire_row, crash_row = _own_events(history, ok_row)
-    own_outcomes = own.outcome
-    is_release = own.f == RELEASE
-    given = own.where(is_release & (own_outcomes == OK))
+    own, next_acquire_row, crash_row = _own_events(history, ok_row, invoke_row)
+    given = own.where((own.f == RELEASE) & (own.outcome == OK))
     given_row = _first(given, given.done, count, n)
     # From that completion on nothing is its own any more: a second release that returns ok says nothing.
     own = own.where(own.row < given_row[own.grant])
-    is_release, is_renew, is_lost = own.f == RELEASE, own.f == RENEW, own.f == LOST
+    is_lost = own.f == LOST
     succeeded, failed = own.outcome == OK, own.outcome == FAIL
 
-    release = own.where(is_release)
+    release = own.where(own.f == RELEASE)
     release_row = _first(release, release.row, count, n)
-    standing = own.where(is_release & ~failed)
-    standing_release_row = _first(standing, standing.row, count, n)
+    standing = release.where(release.outcome != FAIL)
+    standing_release_row = release_row if standing is release else _first(standing, standing.row, count, n)
     lost = own.where(is_lost)
     lost_row = _first(lost, lost.row, count, n)
 
-    expired = own.where(is_lost & (history.reason[own.row] == EXPIRED))
+    expired = lost.where(history.reason[lost.row] == EXPIRED)
     ended_row = _first(expired, expired.row, count, n)
     refused = own.where(failed & ~is_lost)
     refused = refused.where(history.held[refused.done] == 0)
     if len(refused.grant):
-        starts = refused.starts
-        earliest = np.minimum.reduceat(refused.done, starts)
-        holders = refused.grant[starts]
+        earliest = np.minimum.reduceat(refused.done, refused.starts)
+        holders = refused.holders
         ended_row[holders] = np.minimum(ended_row[holders], earliest)
 
     proof = own.where(succeeded & ~is_lost)
@@ -285,26 +317,24 @@ def build(history: History, *, owners: bool | None = None, certificates: bool = 
     proven_row = _last(earlier, earlier.row, count, -1)
     revived_row = _first(later, later.row, count, n)
 
-    renews = own.where(is_renew & ~failed)
-    promise, promise_row = _promise(history, renews, invoke, ok_row, ttl)
+    renews = own.where((own.f == RENEW) & ~failed)
+    promise, promise_row = _promise(history, renews, invoke, ok_row)
     if (ended_row < n).any():
-        promise_then, _ = _promise(history, renews.where(renews.row < ended_row[renews.grant]), invoke, ok_row, ttl)
+        promise_then, _ = _promise(history, renews.where(renews.row < ended_row[renews.grant]), invoke, ok_row)
     else:
         promise_then = promise
 
-    times = np.append(time, INF)  # row n: never
+    times = np.append(time, INF)
     ended = times[ended_row]
-    proven = np.where(proven_row >= 0, time[proven_row] if n else 0, NONE)
+    proven = times[proven_row]
+    proven[proven_row < 0] = NONE
     least = np.minimum(np.minimum(promise, times[standing_release_row]), np.minimum(ended, times[next_acquire_row]))
     earliest_end = np.where(promise != NONE, np.maximum(proven, least), proven)
-    end = int(time[-1]) if n else 0
-    belief_end_row = np.minimum(np.minimum(release_row, lost_row), np.minimum(crash_row, next_acquire_row))
-    belief_end = np.minimum(times[belief_end_row], end)
     return Model(
         history=history,
         owners=meta.owners if owners is None else owners,
         certificates=certificates,
-        end=end,
+        end=int(time[-1]) if n else 0,
         u=nanoseconds(meta.uncertainty, _MOST_U),
         ok_row=ok_row,
         invoke_row=invoke_row,
@@ -313,7 +343,6 @@ def build(history: History, *, owners: bool | None = None, certificates: bool = 
         process=process,
         lock=lock,
         token=history.token[ok_row],
-        ttl=ttl,
         next_acquire_row=next_acquire_row,
         crash_row=crash_row,
         release_row=release_row,
@@ -324,100 +353,91 @@ def build(history: History, *, owners: bool | None = None, certificates: bool = 
         proven_row=proven_row,
         revived_row=revived_row,
         promise_row=promise_row,
-        belief_end=belief_end,
-        belief_end_row=belief_end_row,
         promise=promise,
         promise_then=promise_then,
         proven=proven,
         ended=ended,
         L=earliest_end,
         E=np.maximum(invoke, earliest_end),
-        E_proven=np.maximum(invoke, proven),
+        row_time=times,
     )
 
 
-def _own_events(history: History, ok_row: Ints) -> tuple[_Own, Ints, Ints]:
+def _own_events(history: History, ok_row: Ints, invoke_row: Ints) -> tuple[_Own, Ints, Ints]:
     """Which events are whose own, up to the next acquire invoke or crash (a release that returned ok cuts later), and
     for each grant that next acquire invoke and that crash."""
     n, count = len(history), len(ok_row)
     f, kind = history.f, history.type
     locks = len(history.locks)
-    wanted = ((f <= RELEASE) & (kind == INVOKE)) | ((f == ACQUIRE) & (kind == OK)) | (f == LOST)
-    rows = np.flatnonzero(wanted)
+    rows = np.flatnonzero(((f <= RELEASE) & (kind == INVOKE)) | (f == LOST))
     key = history.process[rows]
     if locks > 1:
         key = key.astype(np.int64) * locks + history.lock[rows]
     order = group_order(key, max(1, len(history.processes)) * locks)
     rows, key = rows[order], key[order]
-    f_here, invoked = f[rows], kind[rows] == INVOKE
-    is_acquire = f_here == ACQUIRE
-    is_grant, is_attempt = is_acquire & ~invoked, is_acquire & invoked
-    # Counting both from the left finds the nearest ones: far cheaper than carrying places along.
-    grants_before, attempts_before = np.cumsum(is_grant, dtype=np.int32), np.cumsum(is_attempt, dtype=np.int32)
-    grant_at, attempt_at = np.flatnonzero(is_grant), np.flatnonzero(is_attempt)
+    is_attempt = f[rows] == ACQUIRE
+    attempt_at, at = np.flatnonzero(is_attempt), np.flatnonzero(~is_attempt)
+    attempt, attempt_key = rows[attempt_at], key[attempt_at]
     grant_of_row = np.full(n, -1, dtype=np.int64)
-    grant_of_row[ok_row] = np.arange(count)
-    grant_here = grant_of_row[rows[grant_at]]
+    grant_of_row[invoke_row] = np.arange(count)
+    grant_of_attempt = grant_of_row[attempt]  # -1 where it wasn't granted
 
-    # The next acquire invoke of the group: the nearest one to the right, if it is of the same group.
-    after = attempts_before[grant_at]
-    inside = np.flatnonzero(after < len(attempt_at))
-    following = attempt_at[after[inside]]
-    mine = key[following] == key[grant_at[inside]]
-    next_acquire_row = np.full(count, n, dtype=np.int64)
-    next_acquire_row[grant_here[inside[mine]]] = rows[following[mine]]
+    # The next acquire invoke of the group: the next attempt, if it is of the same group.
+    following = np.full(len(attempt), n, dtype=np.int64)
+    following[:-1] = np.where(attempt_key[1:] == attempt_key[:-1], attempt[1:], n)
+    next_acquire_row = np.empty(count + 1, dtype=np.int64)  # -1 is the last place, which is nobody's
+    next_acquire_row[grant_of_attempt] = following
+    next_acquire_row = next_acquire_row[:count]
 
-    # An event is owned by the nearest grant to the left, if it is of the same group and no attempt lies between.
-    chosen = np.flatnonzero(~is_acquire)
-    nearest = grants_before[chosen] - 1
-    chosen, nearest = chosen[nearest >= 0], nearest[nearest >= 0]
-    holder_at = grant_at[nearest]
-    owned = (key[holder_at] == key[chosen]) & (attempts_before[holder_at] == attempts_before[chosen])
+    # An event is owned by the nearest attempt to the left, if it is of the same group and was granted by then. What
+    # isn't an attempt has as many attempts to the left as its place is ahead of its number.
+    nearest = at - np.arange(1, len(at) + 1)
+    orphans = int(np.searchsorted(nearest, 0))
+    at, nearest = at[orphans:], nearest[orphans:]
+    row, grant = rows[at], grant_of_attempt[nearest]
+    granted_row = np.append(ok_row, n)[grant]  # n, which is -1's, is after all
+    owned = (granted_row < row) & (attempt_key[nearest] == key[at])
     crash_row = np.full(count, n, dtype=np.int64)
     epochs = crash_epochs(history)
     if epochs is not None:
         crashes, epoch = epochs
-        owned &= epoch[rows[chosen]] == epoch[rows[holder_at]]
+        owned[owned] = epoch[row[owned]] == epoch[granted_row[owned]]
         own_epoch = epoch[ok_row]
         known = own_epoch < len(crashes)
         crash = crashes[own_epoch[known]] - history.process[ok_row[known]].astype(np.int64) * n
         crash_row[known] = np.where(crash < n, crash, n)  # from n on it is another process's
     if not owned.all():
-        chosen, nearest = chosen[owned], nearest[owned]
-    row = rows[chosen]
-    grant = grant_here[nearest]
+        row, grant = row[owned], grant[owned]
     done = history.mate[row].astype(np.int64)
     outcome = np.where(done >= 0, kind[done] if n else 0, INFO)
     outcome[done > next_acquire_row[grant]] = INFO
-    return _Own(grant, row, f_here[chosen], done, outcome), next_acquire_row, crash_row
+    return _Own(grant, row, f[row], done, outcome), next_acquire_row, crash_row
 
 
-def _promise(history: History, renews: _Own, invoke: Ints, ok_row: Ints, ttl: Floats) -> tuple[Ints, Ints]:
+def _promise(history: History, renews: _Own, invoke: Ints, ok_row: Ints) -> tuple[Ints, Ints]:
     """promise(g) over the given own renews that didn't fail, and the row that it counts from (-1: the acquire)."""
     meta, count = history.meta, len(ok_row)
+    certain = renews.outcome == OK
+    good = renews.where(certain)
+    promise_row = _last(good, good.row, count, -1)
+    if not meta.expires:
+        return np.full(count, INF, dtype=np.int64), promise_row
     lease_from = history.lease_from[ok_row]
     since = np.where(lease_from != NONE, lease_from, invoke)
+    ttl = _ttl(history, ok_row)
     least = ttl.copy()
-    certain = renews.outcome == OK
     own_ttl = history.ttl[renews.row]
     answered = np.where(certain, history.ttl[renews.done] if len(history) else np.nan, np.nan)
     own_ttl = np.where(np.isnan(answered), own_ttl, answered)
     own_ttl = np.where(np.isnan(own_ttl), ttl[renews.grant], own_ttl)
-    good = renews.where(certain)
-    promise_row = _last(good, good.row, count, -1)
-    renewed = promise_row >= 0
     if len(good.grant):
-        since = np.where(renewed, history.time[promise_row], since)
-        ends = np.append(good.starts[1:] - 1, len(good.grant) - 1)
-        least[good.grant[ends]] = own_ttl[certain][ends]
+        since = np.where(promise_row >= 0, history.time[promise_row], since)
+        least[good.holders] = own_ttl[certain][good.ends]
     maybe = renews.where(~certain)
     if len(maybe.grant):
-        starts = maybe.starts
-        holders = maybe.grant[starts]
+        starts, holders = maybe.starts, maybe.holders
         # One of unknown outcome may have come last. A ttl that is unknown (NaN) makes the least unknown.
         least[holders] = np.minimum(least[holders], np.minimum.reduceat(own_ttl[~certain], starts))
-    if not meta.expires:
-        return np.full(count, INF, dtype=np.int64), promise_row
     known = ~np.isnan(least)
     # At most 2**62 ns: from the earliest time that is that is as late as the latest (`events.TIME_LIMIT`).
     shortened = np.minimum(np.where(known, least, 0.0), 1e18) * (1.0 - meta.rate_tolerance)

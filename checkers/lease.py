@@ -22,20 +22,28 @@ def check(model: Model) -> Verdict:
 
 def early_expiries(model: Model) -> Ints:
     """The grants that the service ended inside their promise, with no own release before that."""
-    n = len(model.history)
-    ended = model.ended_row < n
-    early = ended & (model.promise_then != NONE) & (model.ended < model.promise_then)
-    return np.flatnonzero(early & (model.standing_release_row > model.ended_row))
+
+    def early() -> Ints:
+        over: Ints = np.flatnonzero(model.ended_row < len(model.history))
+        promise = model.promise_then[over]
+        over = over[(promise != NONE) & (model.ended[over] < promise)]
+        return over[model.standing_release_row[over] > model.ended_row[over]]
+
+    return model.once("early expiries", early)
 
 
 def revivals(model: Model) -> Ints:
     """The grants of which an own renew or release succeeded after the service had said that they were gone."""
-    return np.flatnonzero(model.revived_row < len(model.history))
+
+    def revived() -> Ints:
+        return np.flatnonzero(model.revived_row < len(model.history))
+
+    return model.once("revivals", revived)
 
 
 def count_pairs(model: Model) -> int:
     """How many pairs of grants precede each other. Those of one process never do: a hold ends by the next acquire."""
-    return sum(pairs.count(model.ok[group], model.E[group] - model.u) for group in model.by_lock)
+    return sum(pairs.count(model.of(group, model.ok), model.of(group, model.until)) for group in model.by_lock)
 
 
 def count_single(model: Model) -> int:
@@ -50,14 +58,14 @@ def single_findings(model: Model) -> list[Finding]:
 
 
 def _check(model: Model) -> Verdict:
-    solid = int(model.solid.sum())
-    stats = {"grants": len(model), "solid": solid, "late": int(model.late.sum())}
+    solid = int(np.count_nonzero(model.solid))
+    stats = {"grants": len(model), "solid": solid, "late": int(np.count_nonzero(model.late))}
     if not model.owners:
         return Verdict("unknown", stats=stats, note="a history without owners says nothing of who held the lock")
     double = count_pairs(model)
     total = double + count_single(model)
     found = single_findings(model)
-    found += words.pick_pairs(model, model.E - model.u, double, _evidence, _pair)
+    found += words.pick_pairs(model, model.until, double, _evidence, _pair)
     if total:
         return Verdict(False, words.ordered(found), total, stats)
     if not len(model):

@@ -63,7 +63,7 @@ def _deciders(model: Model) -> list[int]:
     """Which of the deciders above the locks of this history needed."""
     used = set()
     for group in model.by_lock:
-        with_token = int(model.has_token[group].sum())
+        with_token = np.count_nonzero(model.of(group, model.has_token))
         used.add(2 if 0 < with_token < len(group) else 1)
     return sorted(used)
 
@@ -74,7 +74,7 @@ def _cycle(model: Model, group: Ints) -> list[int] | None:
     A cycle of one lock is enough; of those of two holds the earliest is given.
     """
     some: list[tuple[int, int, list[int]]] = []
-    pair = next(pairs.listed(model.ok[group], model.E[group] - model.u), None)
+    pair = next(pairs.listed(model.of(group, model.ok), model.of(group, model.until)), None)
     if pair is not None:
         a, b = int(group[pair[0]]), int(group[pair[1]])
         some.append((max(a, b), 0, [a, b]))
@@ -84,7 +84,7 @@ def _cycle(model: Model, group: Ints) -> list[int] | None:
             some.append((max(clash), number, list(clash)))
     if some:
         return min(some)[2]
-    with_token = int(model.has_token[group].sum())
+    with_token = np.count_nonzero(model.of(group, model.has_token))
     if with_token in (0, len(group)) or _is_order(model, group):
         return None
     order, left = _take_away(model, group)

@@ -21,7 +21,7 @@ from harness.history.events import Bools, Ints
 
 def count(s: Ints, t: Ints) -> int:
     """The number of pairs. `s` must be ascending."""
-    if _none_reaches(s, t):
+    if none_reaches(s, t):
         return 0
     longs: Bools = t > s
     ls, lt = s[longs], t[longs]
@@ -38,9 +38,10 @@ def count(s: Ints, t: Ints) -> int:
     return total
 
 
-def _none_reaches(s: Ints, t: Ints) -> bool:
-    """Whether no `t` lies beyond a later `s`: then there is no pair. So it is where nothing is wrong, and soon seen."""
-    return not bool((np.maximum.accumulate(t)[:-1] > s[1:]).any())
+def none_reaches(s: Ints, t: Ints) -> bool:
+    """Whether no `t` lies beyond a later `s`: then there is no pair. So it is where nothing is wrong, and soon seen: as
+    `s` is ascending, one that reaches any later `s` reaches the next."""
+    return not bool((t[:-1] > s[1:]).any())
 
 
 def count_dominating(values: Ints, prefix: Ints, bound: Ints) -> int:
@@ -69,7 +70,7 @@ def count_dominating(values: Ints, prefix: Ints, bound: Ints) -> int:
 def listed(s: Ints, t: Ints) -> Iterator[tuple[int, int]]:
     """The pairs (i, j), i before j in order of `s` (ascending), by ascending j. Lazy: as far as the caller reads."""
     n = len(s)
-    if n < 2 or _none_reaches(s, t):
+    if n < 2 or none_reaches(s, t):
         return
     prefix = np.minimum(np.searchsorted(s, t, "left"), np.arange(n))
     highest = np.maximum.accumulate(t)
