@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.runtime import stream
 from harness.runtime.stream import STDERR, STDOUT, Frames, Lines
 
 frames = st.lists(st.tuples(st.sampled_from([STDOUT, STDERR]), st.binary(max_size=40)), max_size=12)
@@ -56,3 +57,13 @@ def test_what_is_no_frame_is_refused(data: bytes) -> None:
     """An answer that isn't the engine's stream is an error, not output of the program."""
     with pytest.raises(ValueError, match="not a frame header"):
         list(Frames().feed(data))
+
+
+def test_a_line_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that never ends its line can't eat the memory; what comes after the line is whole again."""
+    monkeypatch.setattr(stream, "LONGEST_LINE", 10)
+    lines: list[bytes] = []
+    splitter = stream.Lines(lines.append)
+    for chunk in (b"12345", b"67890", b"dropped", b"end\nnext\n"):
+        splitter(chunk)
+    assert lines == [b"1234567890end", b"next"]
