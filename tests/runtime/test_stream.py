@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.runtime import stream
+from harness.runtime import stream as streams
 from harness.runtime.stream import STDERR, STDOUT, Frames, Lines
 
 frames = st.lists(st.tuples(st.sampled_from([STDOUT, STDERR]), st.binary(max_size=40)), max_size=12)
@@ -61,9 +61,9 @@ def test_what_is_no_frame_is_refused(data: bytes) -> None:
 
 def test_a_line_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that never ends its line can't eat the memory; what comes after the line is whole again."""
-    monkeypatch.setattr(stream, "LONGEST_LINE", 10)
+    monkeypatch.setattr(streams, "LONGEST_LINE", 10)
     lines: list[bytes] = []
-    splitter = stream.Lines(lines.append)
+    splitter = streams.Lines(lines.append)
     for chunk in (b"12345", b"67890", b"dropped", b"end\nnext\n"):
         splitter(chunk)
     assert lines == [b"1234567890end", b"next"]
