@@ -237,7 +237,8 @@ class _Own:
     def where(self, chosen: Bools) -> _Own:
         if chosen.all():  # as it is for most kinds of history, and dear to copy
             return self
-        return _Own(self.grant[chosen], self.row[chosen], self.f[chosen], self.done[chosen], self.outcome[chosen])
+        at = np.flatnonzero(chosen)  # once, not for each array
+        return _Own(self.grant[at], self.row[at], self.f[at], self.done[at], self.outcome[at])
 
     @cached_property
     def starts(self) -> Ints:
