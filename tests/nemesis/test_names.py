@@ -99,7 +99,7 @@ def test_a_wrong_name_is_told_with_the_near_ones(name: str, message: str) -> Non
         ("partition", "leader", {"probe_timeout": 0}, "a number from 0.05 to 10"),
         ("partition", "leader", {"resource_port": 1.5}, "a whole number"),
         ("none", "leader", {}, "takes no target"),
-        ("none", "", {"offset": 1}, "unknown parameter 'offset'; known: none"),
+        ("none", "", {"offset": 1}, "unknown parameter 'offset'; it takes none"),
         ("freeze", "leder", {}, "did you mean freeze-leader"),
     ],
 )

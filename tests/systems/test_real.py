@@ -151,7 +151,9 @@ def test_it_becomes_healthy_and_somebody_leads(running: Running) -> None:
     found = running.cluster.leadership()
     assert time.monotonic() - began < 5.0
     assert found.leader in running.cluster.nodes, found.seen
-    assert running.cluster.version()[0].isdigit()
+    version, why = running.cluster.version(10.0)
+    assert version is not None, why
+    assert version[0].isdigit()
 
 
 def test_the_lock_is_taken_renewed_and_handed_over(running: Running) -> None:
