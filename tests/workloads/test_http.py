@@ -59,12 +59,28 @@ def listen() -> Iterator[Callable[[Behaviour], Listener]]:
         each.close()
 
 
+def whole_request(connection: socket.socket) -> bytes:
+    """One request with its body, which may come in pieces of their own; empty when the client has left."""
+    heard = b""
+    while b"\r\n\r\n" not in heard:
+        if not (piece := connection.recv(65536)):
+            return b""
+        heard += piece
+    head, _, body = heard.partition(b"\r\n\r\n")
+    length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
+    while len(body) < length:
+        if not (piece := connection.recv(65536)):
+            return b""
+        body += piece
+    return head + body
+
+
 def answering(*answers: bytes) -> Behaviour:
     """Reads a request and sends the answer, as often as there are any; then ends the connection."""
 
     def behave(connection: socket.socket) -> None:
         for answer in answers:
-            if not connection.recv(65536):
+            if not whole_request(connection):
                 return
             connection.sendall(answer)
 
