@@ -154,12 +154,8 @@ def _plain(value: object) -> str:
 
 def from_mapping(data: Mapping[str, Any], *, path: Path | str | None = None, key: str | None = None) -> TrialConfig:
     """A config from plain data (TOML, flags). Unknown keys and wrong types are a ConfigError that names the key."""
-    known = [field.name for field in msgspec.structs.fields(TrialConfig)]
     for name in data:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
-            raise ConfigError(path, _dotted(key, name), f"unknown key; {hint}")
+        check_key(name, path=path, key=_dotted(key, name))
     try:
         return msgspec.convert(dict(data), TrialConfig)
     except msgspec.ValidationError as error:
@@ -261,6 +257,15 @@ def _image_names() -> list[str]:
     return sorted(
         {"node", "contender", "postgres", *(registry.load("systems", s).image for s in registry.names("systems"))}
     )
+
+
+def check_key(name: str, *, path: Path | str | None, key: str) -> None:
+    """ConfigError unless a trial has a key of this name."""
+    known = [field.name for field in msgspec.structs.fields(TrialConfig)]
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+        raise ConfigError(path, key, f"unknown key; {hint}")
 
 
 def check_expectation(name: str, value: object, *, path: Path | str | None, key: str) -> None:

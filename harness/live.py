@@ -6,7 +6,7 @@ This is a view for aiming faults, not for judging: verdicts come from the histor
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,11 +36,8 @@ class LiveState:
     events: int = 0
     last_grant_time: int | None = None
     active_faults: dict[str, str] = field(default_factory=dict)
-    overlaps_seen: int = 0
-    """Grants that came while somebody else still believed; a hint, the verdict decides."""
     _holds: dict[int, Hold] = field(default_factory=dict)
     _last_holder: int | None = None
-    recent: deque[str] = field(default_factory=lambda: deque(maxlen=6))
 
     def feed(self, event: Mapping[str, Any]) -> None:
         """Take one event in (a plain dict as it stands in the history)."""
@@ -62,8 +59,6 @@ class LiveState:
                 self.handovers += 1
             self._last_holder = process
             self.last_grant_time = event["time"]
-            if self._holds:
-                self.overlaps_seen += 1
             planned, since = event.get("hold"), event["time"]
             end = since + int(planned * 1e9) if isinstance(planned, int | float) else None
             self._holds[process] = Hold(process, event.get("token"), since, end)

@@ -25,7 +25,6 @@ The file (all tables but `axes` or `cells` are optional):
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import queue
 import secrets
@@ -37,9 +36,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from harness.config import TrialConfig, check_expectation, from_mapping, resolve
+from harness.config import TrialConfig, check_expectation, check_key, from_mapping, resolve
 from harness.errors import ConfigError, FencepostError, HarnessError, UsageError
 from harness.lane import Lane
 from harness.outcome import Outcome
@@ -161,7 +158,7 @@ def _check_shape(path: Path, data: Mapping[str, Any]) -> None:
                 if key not in keys:
                     raise ConfigError(path, f"{where}.{key}", f"unknown key; known: {', '.join(keys)}")
             for key in rule.get("when", {}) if isinstance(rule.get("when"), dict) else ():
-                _check_trial_key(path, f"{where}.when", key)
+                check_key(key, path=path, key=f"{where}.when.{key}")
             for key in keys[:2]:
                 if key not in rule and key != "rule":
                     raise ConfigError(path, f"{where}.{key}", "is missing")
@@ -173,14 +170,6 @@ def _check_shape(path: Path, data: Mapping[str, Any]) -> None:
     for number, cell in enumerate(data.get("cells", []), 1):
         if not isinstance(cell, dict):
             raise ConfigError(path, f"cells[{number}]", "must be a table")
-
-
-def _check_trial_key(path: Path, where: str, key: str) -> None:
-    known = [field.name for field in msgspec.structs.fields(TrialConfig)]
-    if key not in known:
-        near = difflib.get_close_matches(key, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "no trial has it"
-        raise ConfigError(path, f"{where}.{key}", f"unknown key; {hint}")
 
 
 def _fits(when: Mapping[str, Any], cell: Mapping[str, Any]) -> bool:
@@ -355,8 +344,3 @@ def _folder_names(cells: Sequence[TrialConfig]) -> list[str]:
         seen[name] = seen.get(name, 0) + 1
         unique.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
     return unique
-
-
-def with_overrides(config: TrialConfig, **values: Any) -> TrialConfig:
-    """The config with some values replaced (flags over a file)."""
-    return msgspec.structs.replace(config, **values)

@@ -70,12 +70,10 @@ class Progress:
     phase: str = "waiting"
     started: float = field(default_factory=time.monotonic)
     live: LiveState | None = None
-    lines: list[str] = field(default_factory=list)
     on_line: Callable[[str], None] | None = None
 
     def say(self, line: str) -> None:
         """A line for people who watch plain text."""
-        self.lines.append(line)
         if self.on_line is not None:
             self.on_line(line)
 
