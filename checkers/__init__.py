@@ -7,6 +7,6 @@ entry point of the group `fencepost.verdicts`; see docs/verdicts.md.
 from checkers import words
 from checkers.findings import Finding, Verdict, Word
 from checkers.intervals import Model, build
-from checkers.judge import Judgement, judge
+from checkers.judge import RULES, Judgement, judge
 
-__all__ = ["Finding", "Judgement", "Model", "Verdict", "Word", "build", "judge", "words"]
+__all__ = ["RULES", "Finding", "Judgement", "Model", "Verdict", "Word", "build", "judge", "words"]

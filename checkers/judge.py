@@ -15,6 +15,10 @@ from harness import registry
 from harness.errors import UsageError
 from harness.history.events import ACQUIRE, FENCED, NONE, OK, WRITE, History
 
+#: Counts the versions of the contract (docs/contract.md) by which histories are judged, and changes with it. Every
+#: judgement carries it, so that one made by other rules is not taken for one of today's.
+RULES = 2
+
 #: The order in which verdicts are shown; others that are registered follow.
 BUILT_IN = ("exclusion", "lease", "fencing", "fenced", "damage", "linearizable", "progress", "faults")
 
@@ -39,6 +43,7 @@ class Judgement:
             "verdicts": {name: verdict.to_json() for name, verdict in self.verdicts.items()},
             "events": self.events,
             "grants": self.grants,
+            "rules": RULES,
         }
 
 

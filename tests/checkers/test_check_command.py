@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from checkers import judge
+from checkers import RULES, judge
 from harness import cli
 from harness.errors import FencepostError
 from tests.checkers.make import make
@@ -59,7 +59,8 @@ def test_exit_codes(paths: list[Path], code: int) -> None:
 def test_json_has_the_form_of_the_contract() -> None:
     """One object for each path, in their order, with exactly the keys that the contract names."""
     bad, unreadable = as_json(INVALID, UNREADABLE)
-    assert set(bad) == {"path", "valid", "required", "verdicts", "events", "grants"}
+    assert set(bad) == {"path", "valid", "required", "verdicts", "events", "grants", "rules"}
+    assert bad["rules"] == RULES
     assert bad["path"] == str(INVALID)
     assert bad["valid"] is False
     assert bad["events"] == len(INVALID.read_text().splitlines()) - 1
