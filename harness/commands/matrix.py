@@ -46,12 +46,12 @@ def command(
       fencepost matrix mine.toml --list
     """
     from harness import matrix, registry
+    from harness.commands.interrupt import cancel_on_signal
+    from harness.commands.view import Watcher, console, outcome_text, reason_lines, results_table
     from harness.errors import UsageError
-    from harness.interrupt import cancel_on_signal
-    from harness.outcome import EXIT_CODES, worst
     from harness.report import write_matrix
     from harness.trial import Progress, TrialResult
-    from harness.view import Watcher, console, outcome_text, reason_lines, results_table
+    from harness.trial.outcome import EXIT_CODES, worst
 
     plan = matrix.load(file or matrix.DEFAULT, given(options))
     screen = console()

@@ -38,11 +38,11 @@ def command(system: str, results: Path, name: str | None, keep: bool, runtime_na
       fencepost run etcd --servers 5 --fault kill-leader --keep
     """
     from harness import registry
-    from harness.config import from_mapping, resolve
+    from harness.commands.interrupt import cancel_on_signal
+    from harness.commands.view import Watcher, console, outcome_text, reason_lines, results_table
     from harness.errors import UsageError
-    from harness.interrupt import cancel_on_signal
     from harness.trial import Progress, Trial
-    from harness.view import Watcher, console, outcome_text, reason_lines, results_table
+    from harness.trial.config import from_mapping, resolve
 
     config = resolve(from_mapping({"system": system, **given(options)}))
     folder = results / folder_name(name or f"{datetime.now():%Y%m%dT%H%M%S}-{config.slug()}")

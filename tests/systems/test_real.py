@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from harness import registry
-from harness.cluster import Cluster
 from harness.runtime import removal
 from harness.runtime.base import Node, NodeSpec
 from harness.runtime.docker import DockerRuntime
 from harness.systems.base import Settings
+from harness.trial.cluster import Cluster
 from nemesis.link import open_agent
 
 pytestmark = pytest.mark.docker

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from harness import resource
 from harness.runtime import removal
 from harness.runtime.base import Node, NodeSpec, Site
 from harness.runtime.docker import DockerRuntime
+from harness.trial import resource
 
 pytestmark = pytest.mark.docker
 

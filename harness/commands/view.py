@@ -16,8 +16,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from harness.outcome import Outcome
 from harness.trial import REQUIRED, Progress, TrialResult
+from harness.trial.outcome import Outcome
 
 STYLES = {
     "as-expected": "green",

@@ -19,7 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
-from harness import doctor_probe, images
+from harness import images
+from harness.doctor import probe
 from harness.errors import FencepostError, HarnessError, RuntimeUnavailable
 from harness.images.maker import DEBIAN_OFFICIAL
 from harness.images.registry import Registries
@@ -255,7 +256,7 @@ def _node_findings(runtime: DockerRuntime) -> list[Finding]:
 
 
 def _tell(answer: dict[str, Any], notes: Sequence[str]) -> list[Finding]:
-    """What a probe's answer (harness/doctor_probe.py) means for trials."""
+    """What a probe's answer (harness/doctor/probe.py) means for trials."""
     findings = []
     for capability in _CAPABILITIES:
         seen = answer["probes"][capability.probe]
@@ -280,9 +281,9 @@ def _probe(runtime: DockerRuntime) -> tuple[dict[str, Any], tuple[str, ...]]:
         node, peer = site.start_nodes([NodeSpec("probe"), NodeSpec("peer", faultable=False)])
         # A service of another user in a container of its own, as all systems under test are.
         user = (f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
-        command = ("setpriv", *user, doctor_probe.SERVICE, "infinity")
+        command = ("setpriv", *user, probe.SERVICE, "infinity")
         node.start_service(ServiceSpec("node", command))
-        source = inspect.getsource(doctor_probe).encode()
+        source = inspect.getsource(probe).encode()
         done = node.run(["python3", "-", *peer.addresses], stdin=source, timeout_seconds=PROBE_SECONDS)
         if done.exit_code != 0:
             words = done.stderr.decode(errors="replace").strip().splitlines()

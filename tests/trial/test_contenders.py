@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import contenders
-from harness.contenders import Contender
-from harness.recorder import Recorder
 from harness.runtime.base import LineHandler, Node, Process
+from harness.trial import contenders
+from harness.trial.contenders import Contender
+from harness.trial.recorder import Recorder
 from tests.nemesis.nodes import Spawned
 
 

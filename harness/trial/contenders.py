@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from harness.errors import HarnessError
-from harness.recorder import Border, LogFile, Recorder
 from harness.runtime.base import Node, Process
+from harness.trial.recorder import Border, LogFile, Recorder
 
 ARGV = ("python3", "-u", "-m", "workloads.contender")
 

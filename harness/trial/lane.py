@@ -15,10 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from harness import resource
 from harness.errors import AgentError, HarnessError
-from harness.recorder import LogFile
 from harness.runtime.base import Node, NodeSpec, Runtime, Site
+from harness.trial import resource
+from harness.trial.recorder import LogFile
 from nemesis.base import AgentLink
 from nemesis.link import open_agent
 

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from harness import registry
 from harness.cli import cli
-from harness.config import TrialConfig, from_mapping, resolve
 from harness.errors import ConfigError, UsageError
+from harness.trial.config import TrialConfig, from_mapping, resolve
 
 
 def test_resolving_fills_in_what_follows() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.outcome import EXIT_CODES, decide, worst
+from harness.trial.outcome import EXIT_CODES, decide, worst
 
 REQUIRED = ["lease", "fencing", "linearizable", "fenced", "progress", "faults"]
 

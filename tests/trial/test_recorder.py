@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HarnessError
-from harness.recorder import Border, LineFile, Recorder
+from harness.trial.recorder import Border, LineFile, Recorder
 
 GOOD = {"time": 5, "process": 0, "type": "ok", "f": "acquire", "token": 7}
 
@@ -19,7 +19,7 @@ GOOD = {"time": 5, "process": 0, "type": "ok", "f": "acquire", "token": 7}
 def test_an_event_is_on_disk_before_the_call_returns(tmp_path: Path) -> None:
     """A harness that is killed in the next instant has lost nothing: a killed child leaves all its lines."""
     code = (
-        "import os,sys,signal;from pathlib import Path;from harness.recorder import Recorder;"
+        "import os,sys,signal;from pathlib import Path;from harness.trial.recorder import Recorder;"
         "r=Recorder(Path(sys.argv[1]),{'ttl':2.0});"
         "[r.event({'time':n,'process':0,'type':'invoke','f':'acquire'}) for n in range(100)];"
         "os.kill(os.getpid(),signal.SIGKILL)"

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from harness import doctor, images, registry
+from harness import images, registry
 from harness.commands.doctor import _print as shown
 from harness.commands.doctor import command
-from harness.doctor import Examination, Finding
+from harness.doctor import Examination, Finding, examination
 from harness.runtime import removal
 from harness.runtime.engine import Engine
 from tests.runtime.conftest import eventually
@@ -37,7 +37,7 @@ def lacking(*names: str) -> dict[str, Any]:
 
 def test_a_node_that_can_do_everything_has_only_good_findings() -> None:
     """Every probe is told, and the disk."""
-    findings = doctor._tell(answer(), ())
+    findings = examination._tell(answer(), ())
     assert {finding.status for finding in findings} == {"ok"}
     assert len(findings) == len(PROBES) + 1
     assert not any(finding.remedy for finding in findings)
@@ -46,7 +46,7 @@ def test_a_node_that_can_do_everything_has_only_good_findings() -> None:
 @pytest.mark.parametrize("probe", ["ipv4", "iptables", "freeze", "clocks"])
 def test_what_no_trial_can_do_without_fails(probe: str) -> None:
     """The reason that was seen and the remedy are told, and trials can't run."""
-    findings = doctor._tell(lacking(probe), ())
+    findings = examination._tell(lacking(probe), ())
     (bad,) = [finding for finding in findings if finding.status != "ok"]
     assert bad.status == "failed"
     assert f"no {probe} here" in bad.detail
@@ -57,7 +57,7 @@ def test_what_no_trial_can_do_without_fails(probe: str) -> None:
 @pytest.mark.parametrize("probe", ["ipv6", "ip6tables", "memory"])
 def test_what_only_some_faults_need_is_a_limit(probe: str) -> None:
     """Trials can run; what they will lack is said, with the reason."""
-    findings = doctor._tell(lacking(probe), ())
+    findings = examination._tell(lacking(probe), ())
     (bad,) = [finding for finding in findings if finding.status != "ok"]
     assert bad.status == "limited"
     assert f"no {probe} here" in bad.detail
@@ -67,7 +67,7 @@ def test_what_only_some_faults_need_is_a_limit(probe: str) -> None:
 
 def test_the_engines_own_word_on_ipv6_is_told() -> None:
     """Why the network has no IPv6 is known to the site, not to the node."""
-    findings = doctor._tell(lacking("ipv6"), ("Docker refused it: no such pool",))
+    findings = examination._tell(lacking("ipv6"), ("Docker refused it: no such pool",))
     assert "no such pool" in next(f.detail for f in findings if f.name == "network IPv6")
     assert all("no such pool" not in f.detail for f in findings if f.name != "network IPv6")
 
@@ -75,7 +75,7 @@ def test_the_engines_own_word_on_ipv6_is_told() -> None:
 @pytest.mark.parametrize(("free", "status"), [(GIB // 2, "failed"), (2 * GIB, "limited"), (9 * GIB, "ok")])
 def test_a_full_disk_is_told_before_it_stops_a_trial(free: int, status: str) -> None:
     """Too little fails, little is a limit."""
-    findings = doctor._tell(answer(disk_free_bytes=free), ())
+    findings = examination._tell(answer(disk_free_bytes=free), ())
     assert next(f.status for f in findings if f.name == "disk (Docker)") == status
 
 
@@ -84,7 +84,9 @@ def test_missing_images_fail_only_when_no_trial_can_run() -> None:
     everything = {name: images.ImageRef(name, f"x/{name}:1", "built", "sha256:0", None) for name in images.names()}
 
     def status(*missing: str) -> str:
-        (finding,) = doctor._images({name: None if name in missing else image for name, image in everything.items()})
+        (finding,) = examination._images(
+            {name: None if name in missing else image for name, image in everything.items()}
+        )
         assert all(name in finding.remedy for name in missing) or set(missing) == set(everything)
         return finding.status
 
@@ -97,15 +99,15 @@ def test_missing_images_fail_only_when_no_trial_can_run() -> None:
 
 def test_missing_images_are_not_held_against_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
     """Before `fencepost images` ever ran: that it is all that is missing is said, unless the machine lacks more."""
-    missing = doctor._images(dict.fromkeys(images.names()))
+    missing = examination._images(dict.fromkeys(images.names()))
     assert missing[0].remedy == "fencepost images"
-    fresh = Examination((*missing, doctor._UNTRIED, Finding("size", "limited", True, "1 core")))
+    fresh = Examination((*missing, examination._UNTRIED, Finding("size", "limited", True, "1 core")))
     assert (fresh.ok, fresh.only_images_missing) == (False, True)
     shown(fresh)
     assert capsys.readouterr().out.splitlines()[-1] == (
         "trials can't run here yet: only images are missing, and `fencepost images` gets them"
     )
-    small = Examination((*missing, doctor._UNTRIED, Finding("size", "failed", True, "little memory")))
+    small = Examination((*missing, examination._UNTRIED, Finding("size", "failed", True, "little memory")))
     assert not small.only_images_missing
     shown(small)
     assert "trials can't run here: images, node, size" in capsys.readouterr().out
@@ -115,7 +117,9 @@ def test_missing_images_are_not_held_against_the_machine(capsys: pytest.CaptureF
 def test_no_fault_is_promised_that_there_is_not() -> None:
     """What is tried is what `fencepost list faults` has, and what every trial stands on."""
     of_trials = {"network", "network IPv6", "event times"}
-    tried = {capability.name.removesuffix(" IPv6") for capability in doctor._CAPABILITIES} - of_trials - {"network"}
+    tried = (
+        {capability.name.removesuffix(" IPv6") for capability in examination._CAPABILITIES} - of_trials - {"network"}
+    )
     assert tried <= set(registry.names("faults"))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.errors import HarnessError
 from harness.history.events import Malformed, parse_event
-from harness.live import LiveState
+from harness.trial.live import LiveState
 
 
 def write_json(path: Path, data: object) -> None:

@@ -32,20 +32,21 @@ from typing import Any
 import msgspec
 
 from checkers import judge
-from harness import __version__, history, registry, resource
-from harness.cluster import Cluster
-from harness.config import TrialConfig
-from harness.contenders import Contender
-from harness.environment import Injector, TrialEnvironment
+from harness import __version__, history, registry
 from harness.errors import FencepostError, HarnessError
-from harness.lane import Lane
-from harness.ledger import disagreements
-from harness.live import LiveState
-from harness.outcome import Outcome, decide
-from harness.recorder import Recorder, write_json
 from harness.report import write_trial
 from harness.runtime.base import Node, NodeSpec, Runtime
 from harness.systems.base import Settings, System
+from harness.trial import resource
+from harness.trial.cluster import Cluster
+from harness.trial.config import TrialConfig
+from harness.trial.contenders import Contender
+from harness.trial.injector import Injector, TrialEnvironment
+from harness.trial.lane import Lane
+from harness.trial.ledger import disagreements
+from harness.trial.live import LiveState
+from harness.trial.outcome import Outcome, decide
+from harness.trial.recorder import Recorder, write_json
 from nemesis import faults as fault_registry
 from nemesis.base import AgentLink
 from nemesis.link import gather

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from harness.cluster import Cluster
-from harness.contenders import Contender
 from harness.errors import FencepostError
-from harness.live import Hold
-from harness.recorder import Recorder
 from harness.runtime.base import Node
+from harness.trial.cluster import Cluster
+from harness.trial.contenders import Contender
+from harness.trial.live import Hold
+from harness.trial.recorder import Recorder
 from nemesis.base import AgentLink, Fault, Started, Stopped
 from nemesis.targets import NoTarget
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.ledger import disagreements
+from harness.trial.ledger import disagreements
 
 ROW = {"lock": "lock", "resource": "fenced", "seq": 1, "process": 0, "token": 7, "read": 0, "version": 100}
 

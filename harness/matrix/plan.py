@@ -1,0 +1,182 @@
+"""Many trials from one TOML file: which cells there are.
+
+The file (all tables but `axes` or `cells` are optional):
+
+    [defaults]            # any key of a trial (`harness.trial.config.TrialConfig`)
+    ttl = 2.0
+    [axes]                # every combination is a cell; any key of a trial can be an axis
+    system = ["etcd", "redis"]
+    fault = ["none", "freeze-holder"]
+    [[cells]]             # single cells besides
+    system = "etcd"
+    servers = 5
+    fault = "kill-leader"
+    [[leave_out]]         # cells of the axes that shall not run, with the rule in words
+    when = { system = "redis", fault = "kill-leader" }
+    rule = "we know"
+    [[override]]          # other values for some cells
+    when = { system = "consul" }
+    set = { duration = 40 }
+    [[expect]]            # what is expected of some cells; what isn't named must be true where it is required
+    when = { fault = "clock-leader", system = "redis" }
+    verdicts = { lease = false }
+    reason = "expires by the wall clock"
+"""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import registry
+from harness.errors import ConfigError, UsageError
+from harness.trial.config import TrialConfig, check_expectation, check_key, from_mapping, resolve
+from nemesis import faults
+
+DEFAULT = Path(__file__).with_name("default.toml")
+TABLES = {
+    "defaults": dict,
+    "axes": dict,
+    "cells": list,
+    "leave_out": list,
+    "override": list,
+    "expect": list,
+}
+RULES = {"leave_out": ("when", "rule"), "override": ("when", "set"), "expect": ("when", "verdicts", "reason")}
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A combination of the axes that does not run, and the rule by which."""
+
+    cell: Mapping[str, Any]
+    rule: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The resolved cells of a matrix file, in order, and those left out."""
+
+    path: Path
+    cells: Sequence[TrialConfig]
+    left_out: Sequence[LeftOut]
+
+
+def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Plan:
+    """Read and resolve a matrix file. `overrides` go over its defaults (flags of the command line).
+
+    Raises ConfigError naming file, key and reason: not TOML, an unknown key or name, a wrong type, a rule that fits
+    no cell, an impossible combination that is written out as a cell (in `axes` it is left out, and listed).
+    """
+    try:
+        data = tomllib.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise ConfigError(path, None, "no such file") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(path, None, f"can't be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(path, None, f"not TOML: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(path, None, "nested too deeply") from error
+    _check_shape(path, data)
+
+    defaults = {**data.get("defaults", {}), **(overrides or {})}
+    used: set[tuple[str, int]] = set()
+    cells: list[TrialConfig] = []
+    left_out: list[LeftOut] = []
+
+    def settle(cell: dict[str, Any], key: str, *, by_hand: bool) -> None:
+        for number, rule in enumerate(data.get("leave_out", [])):
+            if _fits(rule["when"], cell):
+                used.add(("leave_out", number))
+                left_out.append(LeftOut(cell, str(rule.get("rule", "left out by the file"))))
+                return
+        merged = {**defaults, **cell}
+        for number, rule in enumerate(data.get("override", [])):
+            if _fits(rule["when"], merged):
+                used.add(("override", number))
+                merged.update(rule["set"])
+        if not isinstance(merged.get("expect", {}), dict):
+            raise ConfigError(path, f"{key}.expect", f"must be a table of verdicts, not {merged['expect']!r}")
+        expect = dict(merged.get("expect", {}))
+        reasons = []
+        for number, rule in enumerate(data.get("expect", [])):
+            if _fits(rule["when"], merged):
+                used.add(("expect", number))
+                expect.update(rule["verdicts"])
+                reasons += [str(rule["reason"])] if "reason" in rule else []
+        merged |= {"expect": expect, **({"expect_reason": "; ".join(reasons)} if reasons else {})}
+        config = from_mapping(merged, path=path, key=key)
+        rule = _impossible(config)
+        if rule is not None and not by_hand:
+            left_out.append(LeftOut(cell, rule))
+            return
+        cells.append(resolve(config, path=path, key=key))
+
+    axes = data.get("axes", {})
+    for values in itertools.product(*axes.values()) if axes else ():
+        settle(dict(zip(axes, values, strict=True)), "axes", by_hand=False)
+    for number, cell in enumerate(data.get("cells", []), 1):
+        settle(dict(cell), f"cells[{number}]", by_hand=True)
+
+    if not cells:
+        raise ConfigError(path, "axes", "no cell is left to run")
+    for table in RULES:
+        for number, rule in enumerate(data.get(table, [])):
+            if (table, number) not in used:
+                raise ConfigError(path, f"{table}[{number + 1}].when", f"fits no cell: {rule['when']}")
+    return Plan(path, cells, left_out)
+
+
+def _check_shape(path: Path, data: Mapping[str, Any]) -> None:
+    for name, value in data.items():
+        if name not in TABLES:
+            raise ConfigError(path, name, f"unknown table; known: {', '.join(TABLES)}")
+        if not isinstance(value, TABLES[name]):
+            brackets = f"[[{name}]]" if TABLES[name] is list else f"[{name}]"
+            raise ConfigError(path, name, f"must be written as {brackets}")
+    for name, values in data.get("axes", {}).items():
+        if not isinstance(values, list) or not values:
+            raise ConfigError(path, f"axes.{name}", "must be a list with at least one value")
+    for table, keys in RULES.items():
+        for number, rule in enumerate(data.get(table, []), 1):
+            where = f"{table}[{number}]"
+            if not isinstance(rule, dict):
+                raise ConfigError(path, where, "must be a table")
+            for key in rule:
+                if key not in keys:
+                    raise ConfigError(path, f"{where}.{key}", f"unknown key; known: {', '.join(keys)}")
+            for key in rule.get("when", {}) if isinstance(rule.get("when"), dict) else ():
+                check_key(key, path=path, key=f"{where}.when.{key}")
+            for key in keys[:2]:
+                if key not in rule and key != "rule":
+                    raise ConfigError(path, f"{where}.{key}", "is missing")
+                if key != "rule" and not isinstance(rule[key], dict):
+                    raise ConfigError(path, f"{where}.{key}", "must be a table")
+    for number, rule in enumerate(data.get("expect", []), 1):
+        for name, value in rule["verdicts"].items():
+            check_expectation(name, value, path=path, key=f"expect[{number}].verdicts.{name}")
+    for number, cell in enumerate(data.get("cells", []), 1):
+        if not isinstance(cell, dict):
+            raise ConfigError(path, f"cells[{number}]", "must be a table")
+
+
+def _fits(when: Mapping[str, Any], cell: Mapping[str, Any]) -> bool:
+    """A rule fits a cell when every key has the value, or one of the values, that the rule names."""
+    return all(
+        cell.get(key) in value if isinstance(value, list) else cell.get(key) == value for key, value in when.items()
+    )
+
+
+def _impossible(config: TrialConfig) -> str | None:
+    """The fault's own rule against this cell; None when it makes sense, or when `resolve` has better words."""
+    try:
+        kind, target = faults.parse(config.fault)
+        servers = config.servers or registry.load("systems", config.system).server_counts[0]
+        return faults.why_not(kind, target, system=config.system, servers=servers)
+    except UsageError:
+        return None
