@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import tomllib
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +54,15 @@ def test_acquires_that_got_nothing(names: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("which", ["check", "everybody"])
-def test_the_examples_are_accepted(names: dict[str, Any], which: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What they return passes for a verdict, whatever they answer."""
-    listed, load = registry.names, registry.load
-    monkeypatch.setattr(registry, "names", lambda kind: [*listed(kind), which])
-    monkeypatch.setattr(registry, "load", lambda kind, name: names[name] if name == which else load(kind, name))
+def test_the_examples_are_accepted(
+    names: dict[str, Any], which: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they return passes for a verdict, whatever they answer, when they are asked as any plug-in is."""
+    (tmp_path / "the_examples.py").write_text("\n\n".join(re.findall(r"```python\n(.*?)```", WRITING, re.DOTALL)))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    entry = EntryPoint(which, f"the_examples:{which}", "fencepost.verdicts")
+    group = {**registry._group("verdicts"), which: entry}
+    monkeypatch.setattr(registry, "_group", lambda kind: group)
     long = [*grant(0, 1, 0, 7), (2, 1, "invoke acquire"), (3, 1, "fail acquire"), (20, 0, "info lost")]
     for events, valid in ((long, False), (grant(0, 1, 0, 7), True), ([], "unknown")):
         assert judge(make(*events), require=[which]).verdicts[which].valid == valid

@@ -12,36 +12,31 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checkers import Finding, Verdict, judge
+from checkers import Finding, Verdict, answers, build
 from checkers.explain import explain
-from harness import registry
 from tests.checkers.make import grant, make
 
 ANSWER: Any = Verdict  # whoever writes a checker may not ask a type checker
 CASE = Path(__file__).parents[2] / "cases" / "clean-handover.jsonl"
 
 
-def judged(monkeypatch: pytest.MonkeyPatch, answer: Any) -> Verdict:
+def judged(answer: Any) -> Verdict:
     """What becomes of an answer of a checker that isn't ours; the history has two grants and one lock, 'lock'."""
-    names, load = registry.names, registry.load
-    monkeypatch.setattr(registry, "names", lambda kind: [*names(kind), "theirs"])
-    monkeypatch.setattr(
-        registry, "load", lambda kind, name: (lambda model: answer) if name == "theirs" else load(kind, name)
-    )
     history = make(*grant(0, 1, 0, 1, ttl=5), (2, 0, "invoke release"), (2, 0, "ok release"), *grant(3, 4, 1, 2, ttl=5))
-    judgement = judge(history)
-    assert [name for name, verdict in judgement.verdicts.items() if "return" in (verdict.note or "")] in (
-        [],
-        ["theirs"],
-    )
-    assert judgement.verdicts["lease"].valid is True
-    assert judge(history, require=["theirs"]).valid == judgement.verdicts["theirs"].valid
-    json.dumps(judgement.to_json(), allow_nan=False)
-    return judgement.verdicts["theirs"]
+    model = build(history)
+    verdict = answers.foreign(answer, model)
+    json.dumps(verdict.to_json(), allow_nan=False)
+    assert answers.decode(answers.encode(verdict), model).to_json() == verdict.to_json()
+    return verdict
 
 
 def finding(**changes: Any) -> Finding:
     return Finding(**{"kind": "odd", "lock": "lock", "events": (3, 7), "text": "It is odd.", "time": 4, **changes})
+
+
+DEEP: dict[str, Any] = {}
+for _ in range(100_000):
+    DEEP = {"": DEEP}
 
 
 @pytest.mark.parametrize(
@@ -65,7 +60,20 @@ def finding(**changes: Any) -> Finding:
         (ANSWER(False, [finding(events=(0, 3))]), "finding 1 with events=(0, 3) where the line numbers"),
         (ANSWER(False, [finding(events=3)]), "finding 1 with events=3 where the line numbers"),
         (ANSWER(False, [finding(events=(np.int64(3),))]), "where the line numbers of events are due"),
+        (ANSWER(False, [finding(events=(3, 900))]), "finding 1 with line 900 among its events, which is no event"),
+        (ANSWER(False, [finding(events=(1,))]), "finding 1 with line 1 among its events, which is no event"),
+        (ANSWER(False, [finding(events=(10**30,))]), "which is no event of this history"),
+        (ANSWER(False, [finding(events=(3,) * 101)]), "finding 1 with 101 events, more than 100"),
         (ANSWER(False, [finding(time=1.5)]), "finding 1 with a float as time where"),
+        (ANSWER(False, [finding(seconds="2")]), "finding 1 with a str as seconds where"),
+        (ANSWER(False, [finding(seconds=float("inf"))]), "finding 1 with seconds=inf"),
+        (ANSWER(False, [finding(blame=3)]), "finding 1 with an int as blame where"),
+        (ANSWER(False, [finding(certificate=[])]), "finding 1 with a list as certificate where"),
+        (ANSWER(False, [finding(lock=["lock"])]), "finding 1 with lock=['lock'], which this history doesn't have"),
+        (ANSWER(False, [finding(text="\ud800")]), "what can't be written as JSON: 'utf-8' codec can't encode"),
+        (ANSWER(False, count=10**400), "with 0 findings"),
+        (ANSWER(True, stats={"of": 10**400}), "what can't be read again"),
+        (ANSWER(True, stats=DEEP), "what can't be written as JSON"),
         (ANSWER(False, [finding()], count=0), "count=0 with 1 findings"),
         (ANSWER(True, stats={"of": {1, 2}}), "what can't be written as JSON: Object of type set"),
         (ANSWER(True, stats={"of": np.int64(2)}), "what can't be written as JSON: Object of type int64"),
@@ -74,20 +82,20 @@ def finding(**changes: Any) -> Finding:
         (ANSWER(True, note=3), "an int as note where a str is due"),
     ],
 )
-def test_what_is_no_verdict_is_unknown(monkeypatch: pytest.MonkeyPatch, answer: Any, reason: str) -> None:
+def test_what_is_no_verdict_is_unknown(answer: Any, reason: str) -> None:
     """Whatever a checker returns: a verdict, or "unknown" and a sentence that says what is wrong with it."""
-    verdict = judged(monkeypatch, answer)
+    verdict = judged(answer)
     assert verdict.valid == "unknown"
     assert (verdict.note or "").replace("numpy.bool_", "numpy.bool").startswith("the checker returned")
     assert reason in (verdict.note or "").replace("numpy.bool_", "numpy.bool")
 
 
-def test_a_right_one_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_right_one_is_kept() -> None:
     """Its findings in order of time, at most 1,000 of them, and counted."""
-    verdict = judged(monkeypatch, Verdict(False, [finding(time=n) for n in reversed(range(1500))], stats={"a": [1.5]}))
+    verdict = judged(Verdict(False, [finding(time=n) for n in reversed(range(1500))], stats={"a": [1.5]}))
     assert (verdict.valid, verdict.count, len(verdict.findings)) == (False, 1500, 1000)
     assert [found.time for found in verdict.findings] == list(range(1000))
-    assert judged(monkeypatch, Verdict("unknown", note="too little is known")).note == "too little is known"
+    assert judged(Verdict("unknown", note="too little is known")).note == "too little is known"
 
 
 def test_a_finding_of_lines_that_are_not_there_is_still_told() -> None:
