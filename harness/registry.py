@@ -7,9 +7,12 @@ imported, so that a command that needs no Docker doesn't pay for it.
 
 from __future__ import annotations
 
+import ast
 import difflib
+import sys
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError, UsageError
@@ -21,7 +24,13 @@ KINDS = ("systems", "clients", "workloads", "faults", "verdicts", "runtimes")
 def _group(kind: str) -> dict[str, EntryPoint]:
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {KINDS}, not {kind!r}")
-    return {entry.name: entry for entry in entry_points(group=f"fencepost.{kind}")}
+    found = list(entry_points(group=f"fencepost.{kind}"))
+    # Ours come last, so that no package takes the name of one of them.
+    return {entry.name: entry for entry in sorted(found, key=lambda entry: _package(entry) == "fencepost")}
+
+
+def _package(entry: EntryPoint) -> str | None:
+    return None if entry.dist is None else entry.dist.name
 
 
 def names(kind: str) -> list[str]:
@@ -42,10 +51,39 @@ def load(kind: str, name: str) -> Any:
     entry = _entry(kind, name)
     try:
         return entry.load()
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise HarnessError(
             f"{kind[:-1]} {name!r} is registered as {entry.value}, which fails to load: {type(error).__name__}: {error}"
         ) from error
+
+
+def headline(kind: str, name: str) -> str | None:
+    """The first line of the docstring of the module that an entry lives in, without its name before it.
+
+    Read from the source: nothing of the module runs, whoever wrote it. None where that isn't to be found.
+    """
+    if name not in _group(kind):
+        return None
+    told = _docstring(_group(kind)[name].module)
+    return told.strip().partition("\n")[0].removeprefix(f"{name}: ").replace("*", "").replace("`", "") or None
+
+
+@cache
+def _docstring(module: str) -> str:
+    places, source, parts = None, "", module.split(".")
+    try:
+        for count in range(1, len(parts) + 1):
+            name = ".".join(parts[:count])
+            found = (finder.find_spec(name, places) for finder in sys.meta_path)
+            spec = next((spec for spec in found if spec is not None), None)
+            if spec is None:
+                return ""
+            places, source = spec.submodule_search_locations, spec.origin or ""
+        return ast.get_docstring(ast.parse(Path(source).read_bytes())) or ""
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
 
 
 def _entry(kind: str, name: str) -> EntryPoint:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any
+
+from harness import registry
 
 VERDICTS = ("exclusion", "lease", "fencing", "fenced", "damage", "linearizable", "progress", "faults")
 """The order in which verdicts are shown; a verdict of a third party follows after these."""
@@ -89,15 +90,7 @@ def statement(verdict: str, value: str, stats: Mapping[str, Any] | None = None) 
 
 def question(verdict: str) -> str | None:
     """The line of `fencepost list` for a verdict of a third party; None for ours, and for one that isn't there now."""
-    line = None if verdict in _STATEMENTS else _listed().get(verdict)
-    return None if not line or line.startswith("BROKEN") else line
-
-
-@cache
-def _listed() -> dict[str, str]:
-    from harness.commands.list import summaries  # it imports every verdict, which few pages need
-
-    return summaries("verdicts")
+    return None if verdict in _STATEMENTS else registry.headline("verdicts", verdict)
 
 
 def outcome(word: str) -> tuple[str, str]:

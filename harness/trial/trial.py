@@ -578,7 +578,7 @@ class Trial:
         handovers = self.recorder.live.handovers if self.recorder is not None else 0
         if (self.folder / "history.jsonl").exists():
             with self._guard("judging"):
-                judgement = judge(history.read(self.folder / "history.jsonl")).to_json()
+                judgement = judge(history.read(self.folder / "history.jsonl"), cancel=self.cancel).to_json()
                 write_json(self.folder / "verdict.json", judgement)
         outcome = decide(
             judgement,

@@ -163,7 +163,6 @@ def test_a_verdict_that_was_installed_since_is_judged(
     monkeypatch.syspath_prepend(str(tmp_path))
     group = {**registry._group("verdicts"), "greedy": EntryPoint("greedy", "greedy:check", "fencepost.verdicts")}
     monkeypatch.setattr(registry, "_group", lambda kind: group)
-    monkeypatch.setattr(words, "_listed", words._listed.__wrapped__)
     page = page_of(write_trial(folder))
     assert "Judged anew for this page: verdict.json does not know greedy" in page.text
     assert "did nobody hold the lock for very long?" in page.text
