@@ -1,8 +1,8 @@
 """The open stream to the agent on one node: commands out, answers in, many in flight.
 
-`open_agent(node)` sends `agent.py` to a python3 on the node and waits for its hello. A link fails fast: when the agent
-ends, whatever is in flight raises at once, with the node's name and the agent's last words. Closing a link (or dying)
-ends the agent's stdin, on which it undoes everything that it holds.
+`open_agent(node)` sends the agent's code (`nemesis.parcel`) to a python3 on the node and waits for its hello. A link
+fails fast: when the agent ends, whatever is in flight raises at once, with the node's name and the agent's last words.
+Closing a link (or dying) ends the agent's stdin, on which it undoes everything that it holds.
 """
 
 from __future__ import annotations
@@ -13,31 +13,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from harness.errors import AgentError, HarnessError
 from harness.runtime.base import Node, Process
+from nemesis import parcel
 
 # -I: nothing of the node's environment or working directory is imported; -S: no site-packages, which saves 10 ms.
-BOOTSTRAP = (
-    "import sys\n"
-    "stream = sys.stdin.buffer\n"
-    "source = stream.read(int(stream.readline()))\n"
-    "exec(compile(source, 'agent.py', 'exec'), {'__name__': '__main__'})\n"
-)
-ARGV = ("python3", "-I", "-S", "-u", "-c", BOOTSTRAP)
+ARGV = ("python3", "-I", "-S", "-u", "-c", parcel.BOOTSTRAP)
 HELLO_SECONDS = 15.0
 CLOSE_SECONDS = 10.0
 LAST_WORDS = 5
-
-
-@cache
-def source() -> bytes:
-    """The agent's source as it is sent, with its length in front."""
-    text = Path(__file__).with_name("agent.py").read_bytes()
-    return b"%d\n%s" % (len(text), text)
 
 
 class Pending:
@@ -77,11 +63,11 @@ class Link:
         self._gone: str | None = None
         self._closing = False
         self.hello: dict[str, Any] = {}
-        """What the agent said first: pid, python, kernel, arch, boottime_ns, and what it undid at its start."""
+        """What the agent said first: code, pid, python, kernel, arch, boottime_ns, and what it undid at its start."""
         self._process: Process = node.spawn(ARGV, on_line=self._line, on_error_line=self._error_line)
         threading.Thread(target=self._watch, name=f"agent-{node.name}", daemon=True).start()
         try:
-            self._send(source())
+            self._send(parcel.sent())
         except HarnessError as error:
             self._process.wait(2.0)  # its last words say more than that its stdin is closed
             self._fail_all(f"it can't be spoken to: {error}")
@@ -195,7 +181,8 @@ def open_agent(
 
     `on_log` gets each line of its stderr. `service` tells how the service's processes are known from the node's own:
     "mount" (the default: by their mount namespace, on pods), or "rest" (all that isn't ours, on a node that has a pid
-    namespace but no containers). Raises AgentError naming the node and the reason: no python3, another agent, …
+    namespace but no containers). Raises AgentError naming the node and the reason: no python3, another agent, other
+    code than was sent, …
     """
     try:
         link = Link(node, on_log=on_log)
@@ -204,6 +191,8 @@ def open_agent(
     arguments = {} if service is None else {"service": service}
     try:
         link.hello = link.call("hello", timeout_seconds=HELLO_SECONDS, **arguments)
+        if (runs := link.hello.get("code")) != parcel.code():
+            raise AgentError(f"the agent on {node.name} runs other code ({runs}) than was sent to it ({parcel.code()})")
     except AgentError:
         link.close()
         raise

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from harness.errors import HarnessError
 from harness.runtime.base import Completed, LineHandler
-from nemesis import agent
+from nemesis.agent.journal import Journal
 
 PATIENCE = 15.0
 
@@ -174,7 +174,7 @@ class NamespaceNode:
 
     def close(self) -> None:
         """End everything inside: the namespace's first process takes the others along."""
-        for root in agent.Journal.ROOTS:  # the file systems are the machine's, where an agent's journal would stay
+        for root in Journal.ROOTS:  # the file systems are the machine's, where an agent's journal would stay
             shutil.rmtree(Path(root, "fencepost", self._journal), ignore_errors=True)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, 9)

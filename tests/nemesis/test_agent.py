@@ -17,6 +17,7 @@ import pytest
 
 from harness.errors import AgentError
 from nemesis import link as link_module
+from nemesis import parcel
 from nemesis.link import Link, gather, open_agent
 from tests.nemesis.nodes import NamespaceNode, Spawned, until
 
@@ -108,7 +109,7 @@ def test_hostile_line_is_answered_with_an_error(node: NamespaceNode, line: bytes
     process = node.spawn(
         link_module.ARGV, on_line=lambda x: answers.append(json.loads(x)), on_error_line=lambda x: None
     )
-    process.send(link_module.source() + line + b"\n")
+    process.send(parcel.sent() + line + b"\n")
     until(lambda: answers, "an answer")
     assert "error" in answers[0]
     process.send(b'{"id": "next", "op": "stats"}\n')
@@ -125,7 +126,7 @@ def test_a_line_without_end_is_refused_not_kept(node: NamespaceNode) -> None:
     process = node.spawn(
         link_module.ARGV, on_line=lambda x: answers.append(json.loads(x)), on_error_line=lambda x: None
     )
-    process.send(link_module.source() + b"x" * (17 * 1024 * 1024) + b"\n" + b'{"id": 5, "op": "stats"}\n')
+    process.send(parcel.sent() + b"x" * (17 * 1024 * 1024) + b"\n" + b'{"id": 5, "op": "stats"}\n')
     until(lambda: len(answers) == 2, "two answers")
     assert "more than" in answers[0]["error"]
     assert answers[1]["id"] == 5
@@ -592,7 +593,7 @@ def test_a_reader_that_stopped_reading_does_not_keep_faults_alive(node: Namespac
     agent = subprocess.Popen(node.enter(link_module.ARGV), stdin=subprocess.PIPE, stdout=write_end)
     os.close(write_end)
     assert agent.stdin is not None
-    agent.stdin.write(link_module.source())
+    agent.stdin.write(parcel.sent())
     agent.stdin.write(b'{"id": 1, "op": "freeze", "fault": "f"}\n')
     agent.stdin.flush()
     until(lambda: set(states(node).values()) == {"T"}, "a frozen service")
@@ -623,4 +624,5 @@ def test_it_runs_on_old_pythons() -> None:
     """Its syntax is that of Python 3.7."""
     import ast
 
-    ast.parse((Path(link_module.__file__).parent / "agent.py").read_text(), feature_version=(3, 7))
+    for path, source in parcel.sources().items():
+        ast.parse(source, path, feature_version=(3, 7))

@@ -18,7 +18,11 @@ from typing import Any
 import pytest
 
 from harness.errors import AgentError
-from nemesis import agent as agent_module
+from nemesis.agent.base import Refused
+from nemesis.agent.clock import architectures, ptrace
+from nemesis.agent.clock.image import Image
+from nemesis.agent.clock.patch import Patch
+from nemesis.agent.clock.x86_64 import X86
 from nemesis.link import Link, open_agent
 from tests.nemesis.nodes import NamespaceNode, Spawned, until
 
@@ -314,7 +318,7 @@ def disassemble(code: bytes, start: int) -> list[str]:
 
 def test_the_routine_is_what_its_comments_say() -> None:
     """Another program reads the same instructions out of the bytes, and no byte of them is bad."""
-    code, places = agent_module.X86.routine(b"\0" * 8, 1_500_000_000, 0b1)
+    code, places = X86.routine(b"\0" * 8, 1_500_000_000, 0b1)
     lines = disassemble(code, places["__vdso_clock_gettime"])
     assert lines[:4] == ["mov $0xe4,%eax", "syscall", "test %eax,%eax", lines[3]]
     assert not [line for line in lines if "bad" in line]
@@ -329,7 +333,7 @@ def test_an_offset_is_split_so_that_the_fraction_is_never_negative(seconds: floa
     import struct
 
     offset = round(seconds * 1e9)
-    whole, fraction, micros, mask = struct.unpack("<qqqQ", agent_module.X86.variables(offset, 5))
+    whole, fraction, micros, mask = struct.unpack("<qqqQ", X86.variables(offset, 5))
     assert whole * 10**9 + fraction == offset
     assert 0 <= fraction < 10**9
     assert micros == fraction // 1000
@@ -341,7 +345,7 @@ def test_the_image_is_read_as_readelf_reads_it(tmp_path: Path) -> None:
     tool = shutil.which("readelf")
     if tool is None:
         pytest.skip("needs readelf")
-    image = agent_module.Image(os.getpid())
+    image = Image(os.getpid())
     path = tmp_path / "vdso"
     path.write_bytes(image.bytes)
     text = subprocess.run([tool, "-Ws", "--dyn-syms", path], capture_output=True, text=True, check=True).stdout
@@ -350,7 +354,7 @@ def test_the_image_is_read_as_readelf_reads_it(tmp_path: Path) -> None:
         for m in re.finditer(r"^\s*\d+: ([0-9a-f]+)\s+(\d+) FUNC .* (\S+)$", text, re.M)
     }
     assert image.functions == theirs
-    assert set(agent_module.VDSO_FUNCTIONS) <= set(theirs)
+    assert set(X86.functions()) <= set(theirs)
     low, length = image.free
     assert length > 256
     assert not image.bytes[low - image.base :].strip(b"\0")
@@ -358,16 +362,16 @@ def test_the_image_is_read_as_readelf_reads_it(tmp_path: Path) -> None:
 
 def test_an_unknown_architecture_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Elsewhere than on x86-64 the fault says that it can't, and touches nothing."""
-    monkeypatch.setattr(agent_module, "ARCHITECTURES", {})
-    with pytest.raises(agent_module.Refused, match="only on x86_64"):
-        agent_module.Patch.plan("k", 1, 1)
+    monkeypatch.setattr(architectures, "ARCHITECTURES", {0: X86})
+    with pytest.raises(Refused, match="only on x86_64"):
+        Patch.plan("k", 1, 1)
 
 
 def test_too_little_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A vDSO without room for the routine is left alone."""
-    monkeypatch.setattr(agent_module.Image, "_free", lambda self: (self.base + 8128, 64))
-    with pytest.raises(agent_module.Refused, match="64 bytes to spare"):
-        agent_module.Patch.plan("k", 1, 1)
+    monkeypatch.setattr(Image, "_free", lambda self: (self.base + 8128, 64))
+    with pytest.raises(Refused, match="64 bytes to spare"):
+        Patch.plan("k", 1, 1)
 
 
 def test_a_traced_process_is_refused_with_the_reason(node: NamespaceNode, agent: Link) -> None:
@@ -379,12 +383,12 @@ def test_a_traced_process_is_refused_with_the_reason(node: NamespaceNode, agent:
     traced, done = threading.Event(), threading.Event()
 
     def trace() -> None:  # a tracer is a thread, and lets go when that ends
-        agent_module.ptrace(agent_module.PTRACE_SEIZE, outer)
+        ptrace.ptrace(ptrace.PTRACE_SEIZE, outer)
         traced.set()
         done.wait(20)
-        agent_module.ptrace(agent_module.PTRACE_INTERRUPT, outer)
-        os.waitpid(outer, agent_module.WALL)
-        agent_module.ptrace(agent_module.PTRACE_DETACH, outer)
+        ptrace.ptrace(ptrace.PTRACE_INTERRUPT, outer)
+        os.waitpid(outer, ptrace.WALL)
+        ptrace.ptrace(ptrace.PTRACE_DETACH, outer)
 
     tracer = threading.Thread(target=trace)
     tracer.start()
