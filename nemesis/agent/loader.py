@@ -27,6 +27,8 @@ class Parcel(object):
         self.modules: Dict[str, Tuple[str, bytes]] = {}
         """The name of a module -> its path in the zip, and its source."""
         at = 0
+        if data[-22:-18] != b"PK\5\6":
+            raise ImportError("the parcel is damaged at its end")
         while data[at : at + 4] == b"PK\3\4":
             method, _, _, packed, length, name_length, extra = struct.unpack_from("<HIIIIHH", data, at + 8)
             start = at + 30 + name_length + extra
