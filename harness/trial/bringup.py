@@ -1,0 +1,149 @@
+"""Bringing a trial up: nodes, agents, servers, history, contenders; until the system is healthy and all said hello."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from harness import registry
+from harness.errors import HarnessError
+from harness.runtime.base import NodeSpec, Runtime
+from harness.systems.base import Settings, System
+from harness.trial import resource
+from harness.trial.cluster import Cluster
+from harness.trial.config import TrialConfig
+from harness.trial.contenders import Contender
+from harness.trial.outcome import REQUIRED
+from harness.trial.record import TrialRecord
+from harness.trial.recorder import Recorder
+from harness.trial.running import Running, Watch
+
+HELLO_SECONDS = 60.0
+VERSION_SECONDS = 3.0
+
+
+class BringUp:
+    """Fills `Running`. Each thing is entered there once it was started: what fails later leaves nothing behind."""
+
+    def __init__(
+        self, config: TrialConfig, runtime: Runtime, record: TrialRecord, running: Running, watch: Watch
+    ) -> None:
+        self._config, self._runtime, self._record, self._running, self._watch = config, runtime, record, running, watch
+        self._lane = running.lane
+        self._system: System = registry.load("systems", config.system)()
+
+    def run(self) -> None:
+        """All of it. Raises HarnessError, with what was awaited and seen, when something doesn't come up."""
+        config, record = self._config, self._record
+        record.phase("turn")
+        assert config.servers is not None
+        record.data["images"] = self._runtime.image_versions(config.images_needed(), images=config.images)
+        record.data["versions"]["engine"] = self._runtime.describe()
+        settings = Settings(
+            ttl_seconds=config.ttl,
+            servers=config.servers,
+            image=self._system.image,
+            options=config.system_options,
+        )
+        names = [f"n{number}" for number in range(1, config.servers + 1)]
+        self._system.plan(settings, dict.fromkeys(names, ("192.0.2.1",)))  # a bad option ends it before any node
+        # One start-up at a time on this machine: side by side they take longer each than one after the other.
+        with self._lane.site.starting(self._watch.check):
+            record.phase("start")
+            began = self._start(settings, names)
+            self._running.servers.wait_healthy(self._watch.check)
+            took = time.monotonic() - began
+        record.data["healthy_seconds"] = round(took, 3)
+        record.say(f"{config.system} healthy {took:.1f} s after its start")
+        record.data["versions"]["system"], why = self._running.servers.version(VERSION_SECONDS)
+        if why is not None:
+            record.say(f"the version stays unknown: {why}")
+        self._await_hellos()
+        record.save()
+
+    def _start(self, settings: Settings, names: Sequence[str]) -> float:
+        """Nodes, agents, services and contenders, all started; nothing is awaited yet.
+
+        Returns when the services were started (monotonic s).
+        """
+        running, record, logs = self._running, self._record, self._record.folder / "logs"
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            # The lane's own nodes (contenders, resource) and the servers come up side by side.
+            prepared = pool.submit(self._lane.prepare, self._config.contenders, logs)
+            running.server_nodes += self._lane.site.start_nodes([NodeSpec(name=name) for name in names])
+            running.agents.update(self._lane.open_agents(running.server_nodes, logs))
+            running.cluster = Cluster(self._system, settings, running.server_nodes, running.agents)
+            running.cluster.start()
+            began = time.monotonic()
+            prepared.result()
+        running.agents.update(self._lane.agents)
+        record.data["epoch"] = running.clock.start(next(iter(running.agents.values())))
+        for role, nodes in (("server", running.server_nodes), ("contender", self._lane.contender_nodes)):
+            for node in nodes:
+                record.data["nodes"][node.name] = {"role": role, "addresses": list(node.addresses)}
+        record.data["nodes"]["resource"] = {"role": "resource", "addresses": list(self._lane.resource.addresses)}
+        record.data["notes"] = list(self._lane.site.notes)
+        record.data["system"] = self._system.recorded(settings)
+        self._open_history()
+        self._spawn_contenders(settings)  # they load their libraries while the servers elect a leader
+        return began
+
+    def _open_history(self) -> None:
+        config, record = self._config, self._record
+        meta = {
+            "system": config.system,
+            "ttl": config.ttl,
+            "uncertainty": config.uncertainty,
+            "rate_tolerance": config.rate_tolerance,
+            "min_grants": config.min_grants,
+            "progress_bound": config.progress_bound,
+            "require": list(REQUIRED),
+            "fault": config.fault,
+            "guarded": config.guarded,
+            "seed": config.seed,
+            "trial": record.folder.name,
+        }
+        self._running.recorder = Recorder(record.folder, meta)
+        record.progress.live = self._running.recorder.live
+
+    def _spawn_contenders(self, settings: Settings) -> None:
+        config, running = self._config, self._running
+        base = {
+            "epoch": running.clock.epoch_ns,
+            "lock": "lock",
+            "workload": registry.reference("workloads", config.workload),
+            "client": registry.reference("clients", self._system.client),
+            "client_config": self._system.client_config(settings, running.servers.addresses()),
+            "ttl": config.ttl,
+            "guarded": config.guarded,
+            "resource": self._lane.resource_config(self._record.folder.name),
+            "parameters": config.workload_options,
+        }
+        for number, node in enumerate(self._lane.contender_nodes):
+            log = self._record.log_folder(node.name) / "contender.log"
+            running.contenders.append(Contender(node, number, running.history, log, running.clock.now))
+        with ThreadPoolExecutor(max_workers=len(running.contenders)) as pool:
+            started = [pool.submit(c.spawn, {**base, "seed": f"{config.seed}/{c.process}"}) for c in running.contenders]
+            for future in started:
+                future.result()
+
+    def _await_hellos(self) -> None:
+        end = time.monotonic() + HELLO_SECONDS
+        for contender in self._running.contenders:
+            with contender.changed:
+                while contender.hello is None:
+                    self._watch.check()
+                    if time.monotonic() > end:
+                        _, word = resource.ready(self._lane.resource)
+                        raise HarnessError(
+                            f"contender {contender.process} on {contender.node.name} said no hello within "
+                            f"{HELLO_SECONDS:.0f} s (the resource says: {word or 'nothing'}); what it printed, if "
+                            f"anything, is in logs/{contender.node.name}/contender.log"
+                        )
+                    contender.changed.wait(0.1)
+            self._record.data["contenders"][str(contender.process)] = {
+                "node": contender.node.name,
+                "guarded": self._config.guarded,
+                "hello": contender.hello,
+            }

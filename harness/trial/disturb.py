@@ -1,0 +1,88 @@
+"""The disturbed part of a trial, between two undisturbed ones: warm-up, faults by schedule, recovery."""
+
+from __future__ import annotations
+
+import random
+import time
+
+from harness.errors import HarnessError
+from harness.trial.config import TrialConfig
+from harness.trial.injector import Injector, TrialEnvironment
+from harness.trial.record import TrialRecord
+from harness.trial.running import Running, Watch
+from nemesis import faults
+
+
+class Disturbance:
+    """Its three phases, to be called in this order, once everything is up."""
+
+    def __init__(self, config: TrialConfig, record: TrialRecord, running: Running, watch: Watch) -> None:
+        self._config, self._record, self._running, self._watch = config, record, running, watch
+        self._injector: Injector | None = None
+
+    @property
+    def landed(self) -> int | None:
+        """How many faults have landed; None in a trial without faults."""
+        if self._config.fault == "none":
+            return None
+        return self._injector.landed if self._injector else 0
+
+    def warm_up(self) -> None:
+        """Contenders start; undisturbed until the lock was granted once. Raises HarnessError when nobody gets it."""
+        self._record.phase("warm-up")
+        live = self._running.history.live
+        for contender in self._running.contenders:
+            contender.command("start")
+        self._watch.wait(self._config.warmup)
+        bound = self._config.progress_bound or 0.0
+        if not self._watch.await_event(lambda: live.grants > 0, bound):
+            raise HarnessError(f"nobody got the lock within {bound:g} s, with nothing broken; see logs/")
+
+    def disturb(self) -> None:
+        """Faults by schedule, one after the other, each with its receipts."""
+        self._record.phase("faults")
+        config, running, wait = self._config, self._running, self._watch.wait
+        kind, target = faults.parse(config.fault)
+        if kind == "none":
+            wait(config.duration)
+            return
+        recorder, clock = running.history, running.clock
+        environment = TrialEnvironment(
+            running.servers, running.contenders, running.agents, running.lane.resource, recorder, clock.now
+        )
+        injector = self._injector = Injector(environment, recorder, clock.now, clock.epoch_ns)
+        injector.said = self._record.say
+        began, number = time.monotonic(), 0
+        live, cycle = recorder.live, config.make_schedule().cycle()
+        while (window := cycle.next(time.monotonic() - began)) is not None:
+            wait(began + window.begin - time.monotonic())
+            if window.trigger == "grant":
+                seen = live.grants
+                left = config.duration - window.on - (time.monotonic() - began)
+                if not self._watch.await_event(lambda seen=seen: live.grants > seen, left):  # type: ignore[misc]
+                    break  # nobody got the lock any more, and a fault would not fit before the end
+            number += 1
+            options = {"seed": _draw(config.seed, number), **config.fault_options}
+            fault = faults.make(kind, target, options)
+            injector.apply(fault, target, lambda on=window.on: wait(on))  # type: ignore[misc]
+        wait(began + config.duration - time.monotonic())
+
+    def recover(self) -> None:
+        """Undisturbed again: the lock must be granted once more, or `progress_bound` passes and `progress` tells."""
+        self._record.phase("recovery")
+        config, live = self._config, self._running.history.live
+        healed = self._running.clock.now()
+        self._watch.wait(config.recovery)
+        bound = (config.progress_bound or 0.0) + 1.0
+        if not self._watch.await_event(lambda: (live.last_grant_time or 0) > healed, bound):
+            self._record.say(f"nobody got the lock within {bound:.0f} s after the faults were undone")
+            self._watch.check_services()
+        elif not self._watch.await_event(
+            lambda: live.grants >= config.min_grants and live.handovers >= config.min_handovers, 8 * config.ttl
+        ):
+            self._record.say(f"only {live.grants} grants and {live.handovers} hand-overs")
+
+
+def _draw(seed: int | None, number: int) -> int:
+    """The seed of one fault of a trial: where its target leaves a choice, the draw follows from the trial's seed."""
+    return random.Random(f"fault/{seed}/{number}").randrange(2**31)

@@ -1,0 +1,76 @@
+"""What a trial came to: its history judged from the file alone, verdict.json, the last trial.json, the report."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from checkers import judge
+from harness import history
+from harness.report import write_trial
+from harness.trial.config import TrialConfig
+from harness.trial.outcome import Outcome, decide
+from harness.trial.record import TrialRecord
+from harness.trial.recorder import write_json
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What a trial came to. `verdicts` is name -> true, false or "unknown"."""
+
+    folder: Path
+    config: TrialConfig
+    outcome: Outcome
+    verdicts: Mapping[str, bool | str]
+    report: Path | None
+    kept: Sequence[str] = ()
+
+
+def conclude(
+    config: TrialConfig,
+    record: TrialRecord,
+    *,
+    handovers: int,
+    landed: int | None,
+    excused: Sequence[str],
+    kept: Sequence[str],
+    cancel: threading.Event,
+) -> TrialResult:
+    """Judge, write it all down, and say how it ended. The last phase of a trial, with or without a history.
+
+    `landed` and `excused` are those of `outcome.decide`; `kept` is handed on; `cancel` is the user's wish to stop, and
+    ends checkers of others soon.
+    """
+    record.phase("check")
+    folder = record.folder
+    judgement: dict[str, Any] | None = None
+    if (folder / "history.jsonl").exists():
+        with record.guard("judging"):
+            judgement = judge(history.read(folder / "history.jsonl"), cancel=cancel).to_json()
+            write_json(folder / "verdict.json", judgement)
+    outcome = decide(
+        judgement,
+        expect=config.expect,
+        min_grants=config.min_grants,
+        min_handovers=config.min_handovers,
+        handovers=handovers,
+        landed=landed,
+        excused=excused,
+        errors=record.errors,
+    )
+    record.end_phases()
+    record.data["outcome"] = outcome.to_json()
+    record.data["error"] = "; ".join(record.errors) or None
+    with record.guard("saving trial.json"):
+        record.save()
+    report: Path | None = None
+    with record.guard("report"):
+        report = write_trial(folder)
+    if record.errors and outcome.word != "violation":
+        outcome = Outcome("harness-error", record.errors, outcome.valid, outcome.grants, outcome.handovers)
+    verdicts = {name: entry["valid"] for name, entry in ((judgement or {}).get("verdicts") or {}).items()}
+    record.progress.phase = outcome.word
+    return TrialResult(folder, config, outcome, verdicts, report, kept)

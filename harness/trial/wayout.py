@@ -1,0 +1,118 @@
+"""The way out of a trial, the same after its end and after every error: heal, stop, read back, collect, take down.
+
+Each method is a stage of its own that does what it can with what there is; the trial guards each by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from harness.errors import HarnessError
+from harness.trial import resource
+from harness.trial.config import TrialConfig
+from harness.trial.ledger import disagreements
+from harness.trial.record import TrialRecord
+from harness.trial.running import Running
+from nemesis.link import gather
+
+BYE_SECONDS = 10.0
+
+
+class WayOut:
+    """The stages, to be called in this order. `own_lane` says whether the lane ends with the trial."""
+
+    def __init__(
+        self, config: TrialConfig, record: TrialRecord, running: Running, *, own_lane: bool, keep: bool
+    ) -> None:
+        self._config, self._record, self._running = config, record, running
+        self._lane, self._own_lane, self._keep = running.lane, own_lane, keep
+        self._healed = False
+        self.kept: list[str] = []
+        """How to look into the nodes that were kept, and how to remove them."""
+
+    def heal(self) -> None:
+        """Every agent undoes what is left and proves that nothing of ours is in force. Harmless to repeat."""
+        agents = self._running.agents
+        if self._healed or not agents:
+            return
+        self._healed = True
+        gather([agent.start("undo_all") for agent in agents.values()], timeout_seconds=10.0)
+        answers = gather([agent.start("verify_clean") for agent in agents.values()], timeout_seconds=10.0)
+        dirty = [
+            f"{name}: {'; '.join(answer['left'])}"
+            for name, answer in zip(agents, answers, strict=True)
+            if not answer["clean"]
+        ]
+        if dirty:
+            raise HarnessError(f"not everything was undone: {'; '.join(dirty)}")
+
+    def stop_contenders(self) -> None:
+        """Tell them to stop, wait until they have left, and note what failed in them."""
+        contenders = self._running.contenders
+        if not contenders:
+            return
+        self._record.phase("stop")
+        for contender in contenders:
+            contender.command("stop")
+        deadline = time.monotonic() + BYE_SECONDS + self._config.ttl
+        with ThreadPoolExecutor(max_workers=len(contenders)) as pool:
+            list(pool.map(lambda contender: contender.end(deadline), contenders))
+        for contender in contenders:
+            # Its own counts: polls, reconnects, sessions given up. No retry that nobody counts.
+            if (told := self._record.data["contenders"].get(str(contender.process))) is not None:
+                told["bye"] = contender.bye
+        failed = [contender.failure for contender in contenders if contender.failure]
+        for reason in failed:
+            if reason not in self._record.errors:
+                self._record.note(reason)
+
+    def read_ledger(self) -> None:
+        """The resource's own account of what it accepted, read through a contender node."""
+        if not self._record.data.get("contenders"):
+            return
+        folder = self._record.folder
+        rows = resource.read_ledger(self._lane.contender_nodes[0], self._lane.resource_config(folder.name))
+        with (folder / "ledger.jsonl").open("w") as file:
+            for row in rows:
+                file.write(json.dumps(row) + "\n")
+        wrong = disagreements(folder / "history.jsonl", rows)
+        if wrong:
+            raise HarnessError(f"history and ledger disagree: {'; '.join(wrong)}")
+
+    def close_history(self) -> None:
+        """No event comes any more: the history is on the disk."""
+        if self._running.recorder is not None:
+            self._running.recorder.close()
+
+    def collect_logs(self) -> None:
+        """What the services on servers and resource have printed, into the trial's folder."""
+        nodes = list(self._running.server_nodes)
+        if self._lane.has_resource:
+            nodes.append(self._lane.resource)
+        if not nodes:
+            return
+        with ThreadPoolExecutor(max_workers=len(nodes)) as pool:
+            collected = {node.name: pool.submit(node.logs) for node in nodes}
+        for name, log in collected.items():
+            with self._record.guard(f"collecting the log of {name}"):  # one that is lost loses no other
+                (self._record.log_folder(name) / "service.log").write_bytes(log.result())
+
+    def take_down(self) -> None:
+        """Remove what doesn't outlive the trial, or say how to look inside when all is kept."""
+        lane, servers = self._lane, self._running.server_nodes
+        if self._keep and lane.opened:
+            self.kept = [f"{node.name}: {node.how_to_enter()}" for node in [*servers, *lane.contender_nodes]]
+            self.kept.append(f"remove it all: {lane.site.how_to_remove()}")
+            return
+        if lane.opened and servers and not self._own_lane:
+            lane.close_agents(servers, self._running.agents)
+            lane.site.remove_nodes(servers)
+        if self._own_lane:
+            lane.close()
+
+    def tell_what_stays(self) -> None:
+        """A lane of the trial's own that could not be closed."""
+        if self._own_lane and self._lane.opened and not self._keep:
+            self._record.note(f"not everything could be removed; {self._lane.site.how_to_remove()} does it later")
