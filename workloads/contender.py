@@ -22,7 +22,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from workloads.clients.base import Checked, ClientConfig
+from workloads.clients.base import Answered, Checked, ClientConfig
 from workloads.clocks import Flag, Stamp
 from workloads.events import Events
 from workloads.validate import BadConfig, ContenderConfig, load, parse
@@ -39,23 +39,41 @@ def operation_seconds(ttl_seconds: float) -> float:
     return ttl_seconds / 3
 
 
+def told(answer: Answered) -> dict[str, Any]:
+    """What the event of a renew's or a release's completion says of its answer; None is left out."""
+    return {"held": answer.held, "proves": None if answer.proves else False, "error": answer.error}
+
+
 class Hold:
-    """One grant, from its ok to its release."""
+    """One grant, from its ok to its release.
+
+    Three threads act on it (the job, the keeper, the watch over the deadline), and a client's own thread may end it.
+    So whatever it says of itself is looked at *and said* in one step, under `_changing`: a job that looked first and
+    told of its write afterwards could be overtaken by a `lost`, and would stand in the history as one that wrote
+    without the lock.
+    """
 
     def __init__(self, contender: Contender, token: int | None, ttl_seconds: float, since: Stamp) -> None:
         self.token = token
         self._contender = contender
         self._ttl = ttl_seconds
         self._deadline = self._deadline_from(since)
+        self._kept = Flag()
         self._over = Flag()
         self._changing = threading.Lock()
         self._lost: str | None = None
-        self._threads = [threading.Thread(target=self._guarding(self._keep), name="keeper", daemon=True)]
+        self._keeper = threading.Thread(target=self._guarding(self._keep), name="keeper", daemon=True)
+        self._threads = [self._keeper]
         if contender.config.guarded:
             self._threads.append(threading.Thread(target=self._guarding(self._watch), name="watch", daemon=True))
 
-    def start(self) -> None:
-        """Start the keeper, and the watch over the deadline."""
+    def start(self, **keys: Any) -> None:
+        """Tell of the grant, with these keys; from then on the client's word that it has ended is heard. Start the
+        keeper, and the watch over the deadline.
+        """
+        with self._changing:
+            self._contender.holding = self
+            self._contender.events.event("ok", "acquire", **keys)
         for thread in self._threads:
             thread.start()
 
@@ -72,26 +90,26 @@ class Hold:
         return guarded
 
     def _keep(self) -> None:
-        """Renew until the hold is over. After a renew without success the next one comes sooner."""
+        """Renew until the hold is over or lost. After a renew without success the next one comes sooner."""
         client, events = self._contender.client, self._contender.events
         pause = client.client.renew_every_seconds
-        while not self._over.wait(pause):
+        while not self._kept.wait(pause):
             with self._changing:
-                if self._over.is_set():  # nothing of this hold is asked for after its release
+                if self._lost is not None:  # renewed by somebody who doesn't believe in it, it would keep others out
                     return
                 sent = Stamp.now()
                 events.event("invoke", "renew")
             answer = client.renew()
-            events.event(answer.type, "renew", held=answer.held, error=answer.error)
             pause = client.client.renew_every_seconds - (Stamp.now().mono - sent.mono)
-            if answer.type == "ok":
-                with self._changing:
+            with self._changing:
+                events.event(answer.type, "renew", **told(answer))
+                if answer.type == "ok":
                     self._deadline = max(self._deadline, self._deadline_from(sent))
-            elif answer.held is False:
-                self.lose("expired")
-                return
-            else:
-                pause = min(pause, self._ttl / 10)
+                elif answer.held is False:
+                    self._say_lost("expired")
+                    return
+                else:
+                    pause = min(pause, self._ttl / 10)
             pause = max(pause, 0.01)
 
     def _watch(self) -> None:
@@ -99,27 +117,39 @@ class Hold:
         while True:
             with self._changing:
                 left = self._deadline - time.monotonic()
-            if left <= 0:
-                return self.lose("deadline")
+                if left <= 0:
+                    return self._say_lost("deadline")
             if self._over.wait(left):
                 return None
 
     def lose(self, reason: str) -> None:
         """A guarded contender stops believing, once, for this reason. A naive one doesn't listen."""
-        if not self._contender.config.guarded:
-            return
         with self._changing:
-            if self._lost is None and not self._over.is_set():
-                self._lost = reason
-                self._contender.events.event("info", "lost", reason=reason)
+            self._say_lost(reason)
 
-    def may_write(self) -> bool:
-        """What the job must ask before each write: a guarded contender looks at its flag and its own deadline."""
-        if not self._contender.config.guarded:
+    def _say_lost(self, reason: str) -> None:
+        """`lose`, for whoever has the turn already."""
+        if self._contender.config.guarded and self._lost is None and not self._over.is_set():
+            self._lost = reason
+            self._contender.events.event("info", "lost", reason=reason)
+
+    def begin_write(self, **keys: Any) -> bool:
+        """Ask whether the job may write, and tell of the write (its invoke, with these keys), in one step.
+
+        A guarded contender looks at its flag, at its own deadline, and at its client's connection. False: it must not
+        write, and nothing was told.
+        """
+        contender = self._contender
+        with self._changing:
+            if self._over.is_set():
+                return False
+            if contender.config.guarded:
+                if time.monotonic() >= self._deadline:
+                    self._say_lost("deadline")
+                if self._lost is not None or contender.client.doubtful:
+                    return False
+            contender.events.event("invoke", "write", **keys)
             return True
-        if self._lost is None and time.monotonic() >= self._deadline:
-            self.lose("deadline")
-        return self._lost is None and not self._contender.client.doubtful
 
     @property
     def believes(self) -> bool:
@@ -127,16 +157,24 @@ class Hold:
         return self._lost is None
 
     def release(self) -> None:
-        """Give it up, also after it was lost: a lease that is still alive would keep the others out."""
+        """Give it up, also after it was lost: a lease that is still alive would keep the others out.
+
+        The keeper leaves first: a renewal that is on its way comes to its end while the hold still stands, instead of
+        following the release to the service, where it could be answered "not held", or revive what was given up. The
+        deadline is watched meanwhile.
+        """
         contender = self._contender
-        contender.holding = None
+        self._kept.set()
+        self._keeper.join()
         with self._changing:
+            contender.holding = None
             self._over.set()
             contender.events.event("invoke", "release")
         answer = contender.client.release()
-        contender.events.event(answer.type, "release", held=answer.held, error=answer.error)
+        contender.events.event(answer.type, "release", **told(answer))
         for thread in self._threads:
             thread.join()
+        self._kept.close()
         self._over.close()
 
 
@@ -181,17 +219,9 @@ class Contender:
         assert answer.since is not None
         self.counts["grants"] += 1
         hold = Hold(self, answer.token, answer.ttl_seconds, answer.since)
-        self.events.event(
-            "ok",
-            "acquire",
-            token=answer.token,
-            ttl=answer.ttl_seconds,
-            lease_from=self.events.relative(answer.since.boot_ns),
-            **answer.notes,
-            **notes,
-        )
-        self.holding = hold
-        hold.start()
+        lease_from = self.events.relative(answer.since.boot_ns)
+        keys = {"token": answer.token, "ttl": answer.ttl_seconds, "lease_from": lease_from}
+        hold.start(**keys, renewals=None if self.client.renewals_seen else "unseen", **answer.notes, **notes)
         return hold
 
     def die(self, reason: str) -> None:
@@ -235,7 +265,12 @@ def _run(events: Events, config: ContenderConfig) -> int:
         "pid": os.getpid(),
         "python": sys.version.split()[0],
         "cpu_seconds": round(time.process_time(), 3),
-        "client": {"name": client.name, "library": client.library},
+        "client": {
+            "name": client.name,
+            "library": client.library,
+            "tokens": contender.client.has_tokens,
+            "renewals": "seen" if contender.client.renewals_seen else "unseen",
+        },
         "errors": dict(client.errors),
         "operation_seconds": operation_seconds(config.ttl),
         "margin_seconds": config.ttl * MARGIN if config.guarded else None,

@@ -72,13 +72,15 @@ class LockWorkload:
         return values
 
     def __init__(self, contender: Contender, parameters: Mapping[str, Any]) -> None:
-        from workloads.resource import Twins  # only a process that uses PostgreSQL pays for its library
+        from workloads.resource import Attempts, Twins  # only a process that uses PostgreSQL pays for its library
 
         self.resolved = self.resolve(parameters)
         self._contender = contender
         if contender.config.resource is None:
             raise BadConfig("resource", "the workload lock needs one")
-        self._twins = Twins(contender.config.resource, contender.config.lock, contender.config.process)
+        config = contender.config
+        self._twins = Twins(contender.config.resource, config.lock, config.process)
+        self._attempts = Attempts(config.process, config.epoch_ns)
 
     def prepare(self, timeout_seconds: float) -> str | None:
         """Have the resource ready. None, or why not."""
@@ -133,21 +135,26 @@ class LockWorkload:
                 reads[resource] = twins.read(resource, hold.token)
             except Stale as error:
                 contender.counts["refused"] += 1
-                contender.events.event("invoke", "write", resource=resource, token=hold.token)
-                contender.events.event("fail", "write", resource=resource, error=f"at the read: {error}")
+                if hold.begin_write(resource=resource, token=hold.token, id=self._attempts.next().id):
+                    contender.events.event("fail", "write", resource=resource, error=f"at the read: {error}")
             except ResourceError as error:
                 contender.counts["unreadable"] += 1
                 print(f"read of {resource}: {error}", file=sys.stderr, flush=True)
         contender.stopping.wait(think_seconds)
         for resource, read in reads.items():
-            if not hold.may_write():
+            attempt = self._attempts.next()
+            keys = {
+                "resource": resource,
+                "token": hold.token,
+                "read": read,
+                "version": attempt.version,
+                "id": attempt.id,
+            }
+            if not hold.begin_write(**keys):
                 contender.counts["skipped"] += 1
                 return
-            version = twins.next_version()
-            keys = {"resource": resource, "token": hold.token, "read": read, "version": version}
-            contender.events.event("invoke", "write", **keys)
             try:
-                seq = twins.write(resource, hold.token, read, version)
+                seq = twins.write(resource, hold.token, read, attempt)
             except ResourceError as error:
                 contender.counts["refused"] += isinstance(error, Stale)
                 contender.events.event(error.type, "write", resource=resource, error=str(error))

@@ -5,7 +5,8 @@ A row for each (run, lock, resource) holds the version, the high-water mark of t
 writes. A write is one statement: the row's lock puts all writers in an order, `seq` numbers them in it, and the
 ledger keeps each. `fenced` refuses a token below its mark, and raises the mark when a holder *reads*, too: else the
 last write of the holder before could slip in between the new one's read and write and be lost. `unfenced` takes
-everything; only its ledger tells.
+everything; only its ledger tells. Rows of the ledger are added and never changed, so that at the end of a trial each
+write can be looked for in it by its id.
 
 Run as a program it prints a run's ledger: `python3 -m workloads.resource --dump`, with the config of the connection
 (PROTOCOL.md, "resource") as one JSON line on stdin.
@@ -17,6 +18,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import psycopg
@@ -35,9 +37,10 @@ CREATE TABLE IF NOT EXISTS fencepost.resource (
     version bigint NOT NULL DEFAULT 0, mark bigint NOT NULL DEFAULT -1, seq bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (run, lock, resource));
 CREATE TABLE IF NOT EXISTS fencepost.ledger (
-    run text, lock text, resource text, seq bigint, process int, token bigint, read bigint, version bigint,
+    run text, lock text, resource text, seq bigint, id text NOT NULL,
+    process int, token bigint, read bigint, version bigint,
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    PRIMARY KEY (run, lock, resource, seq));
+    PRIMARY KEY (run, lock, resource, seq), UNIQUE (run, lock, resource, id));
 """
 # Several contenders start at once, and CREATE … IF NOT EXISTS of two sessions can still collide.
 SETUP_LOCK = "SELECT pg_advisory_xact_lock(20090929)"
@@ -47,7 +50,7 @@ READ = {
     UNFENCED: f"SELECT version FROM fencepost.resource WHERE {ROW}",
     FENCED: f"UPDATE fencepost.resource SET mark = %(token)s WHERE {ROW} AND mark <= %(token)s RETURNING version",
 }
-LEDGER_COLUMNS = "run, lock, resource, seq, process, token, read, version"
+LEDGER_COLUMNS = "run, lock, resource, seq, id, process, token, read, version"
 
 
 def _write(condition: str) -> str:
@@ -56,7 +59,7 @@ WITH accepted AS (
     UPDATE fencepost.resource SET seq = seq + 1, version = %(version)s, mark = COALESCE(%(token)s, mark)
     WHERE {ROW} {condition} RETURNING seq)
 INSERT INTO fencepost.ledger ({LEDGER_COLUMNS})
-SELECT %(run)s, %(lock)s, %(resource)s, seq, %(process)s, %(token)s, %(read)s, %(version)s FROM accepted
+SELECT %(run)s, %(lock)s, %(resource)s, seq, %(id)s, %(process)s, %(token)s, %(read)s, %(version)s FROM accepted
 RETURNING seq"""
 
 
@@ -78,6 +81,33 @@ class Stale(ResourceError):
         super().__init__("fail", f"stale token {token}: the resource has seen a higher one")
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt to write: its id, and the version that it would make. Both are its own in the whole trial.
+
+    The version is no `read + 1`: that of a stale reader could pass for the right one.
+    """
+
+    id: str
+    version: int
+
+
+class Attempts:
+    """Names a contender's attempts, by the microsecond of the trial at which each is made: "3-1250417" is contender 3's
+    at 1.250417 s. A count from 1 would name some twice when the contender is started again.
+    """
+
+    def __init__(self, process: int, epoch_ns: int) -> None:
+        self._process, self._epoch = process, epoch_ns
+        self._last = 0
+
+    def next(self) -> Attempt:
+        """A new one."""
+        now = (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - self._epoch) // 1000
+        self._last = max(now, self._last + 1)
+        return Attempt(f"{self._process}-{self._last}", self._last * 1000 + self._process % 1000)
+
+
 class Twins:
     """One contender's connection to both ledgers of one lock. Not safe for two threads at once."""
 
@@ -85,7 +115,6 @@ class Twins:
         self._config, self._process = config, process
         self._row = {"run": config["run"], "lock": lock, "process": process}
         self._connection: psycopg.Connection[Any] | None = None
-        self._made = 0
         self.reconnects = -1  # the first connection is none
 
     def prepare(self, timeout_seconds: float) -> str | None:
@@ -139,14 +168,9 @@ class Twins:
             raise Stale(token)
         return version
 
-    def next_version(self) -> int:
-        """A version that nobody else makes: read + 1 of a stale reader could pass for the right one."""
-        self._made += 1
-        return self._made * 1000 + self._process % 1000
-
-    def write(self, resource: Resource, token: int | None, read: int, version: int) -> int:
+    def write(self, resource: Resource, token: int | None, read: int, attempt: Attempt) -> int:
         """Write, and return `seq`; `Stale` when the fenced twin refused."""
-        values = {"resource": resource, "token": token, "read": read, "version": version}
+        values = {"resource": resource, "token": token, "read": read, "id": attempt.id, "version": attempt.version}
         seq = self._one(WRITE[resource], values)
         if seq is None:
             raise Stale(token)

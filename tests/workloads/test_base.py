@@ -67,6 +67,8 @@ def test_a_malformed_acquire_is_refused(answer: Any, words: str) -> None:
         (Answered("info"), "needs an error text"),
         (Answered("ok", held=False), "held belongs to a fail"),
         (Answered("fail", held=True, error="?"), "held can only be False or None"),
+        (Answered("fail", proves=False, error="?"), "proves belongs to an ok, not to fail"),
+        (Answered("ok", proves=None), "proves must be True or False"),  # type: ignore[arg-type]
     ],
 )
 def test_a_malformed_answer_is_refused(operation: str, answer: Any, words: str) -> None:
@@ -88,6 +90,8 @@ def test_all_problems_are_listed() -> None:
         ({"errors": {}}, "no '\\*'"),
         ({"errors": {"*": "info", "boom": "lost"}}, "'boom'.* is 'lost'"),
         ({"renew_every_seconds": 0}, "above 0"),
+        ({"has_tokens": None}, "has_tokens must be True or False, not None"),
+        ({"renewals_seen": "yes"}, "renewals_seen must be True or False, not 'yes'"),
     ],
 )
 def test_a_client_without_its_tables_is_refused(changes: dict[str, Any], words: str) -> None:
@@ -99,13 +103,29 @@ def test_a_client_without_its_tables_is_refused(changes: dict[str, Any], words: 
         Checked(client)
 
 
+def test_what_a_client_leaves_out_is_the_usual_case() -> None:
+    """Tokens, and every renewal told: a client has to say when it is otherwise."""
+    client = scripted()
+    assert client.has_tokens
+    assert client.renewals_seen
+
+
+def test_a_token_of_a_lock_without_tokens_is_refused() -> None:
+    """A trial that requires no fencing because of what its client said would not look at it."""
+    client = Scripted(config())
+    client.has_tokens = False  # type: ignore[attr-defined]
+    with pytest.raises(MalformedAnswer, match=r"a token .* from a client whose has_tokens is False"):
+        Checked(client).acquire(1.0, Flag())
+
+
 def test_the_noop_passes_its_own_checks() -> None:
     """The lock that locks nothing is a proper client."""
     lock = Checked(NoLock(config()))
     assert lock.connect(1.0) is None
     answer = lock.acquire(1.0, Flag())
     assert (answer.type, answer.token, answer.ttl_seconds) == ("ok", None, 2.0)
-    assert lock.renew().type == lock.release().type == "ok"
+    for answer in (lock.renew(), lock.release()):
+        assert (answer.type, answer.proves) == ("ok", False)  # nobody was asked
     assert not lock.doubtful
     lock.close()
 

@@ -39,9 +39,9 @@ def test_a_guarded_contender_stops_believing_at_its_deadline() -> None:
     """Without a renewal it says `lost` a margin before the ttl has passed since the request was sent; not earlier."""
     stage = Stage(guarded=True, renew=no_answer)
     hold = hold_of(stage)
-    assert hold.may_write()
+    assert hold.begin_write()
     until(lambda: not hold.believes, "the deadline")
-    assert not hold.may_write()
+    assert not hold.begin_write()
     hold.release()
     events = stage.events()
     granted = next(event for event in events if event["f"] == "acquire" and event["type"] == "ok")
@@ -57,7 +57,7 @@ def test_a_renewal_moves_the_deadline() -> None:
     hold = hold_of(stage)
     end = time.monotonic() + 2.0
     until(lambda: time.monotonic() > end, "two ttl")
-    assert hold.may_write()
+    assert hold.begin_write()
     hold.release()
     assert "lost.info" not in words(stage.events())
 
@@ -69,7 +69,7 @@ def test_a_naive_contender_acts_until_it_releases() -> None:
         hold = hold_of(stage)
         end = time.monotonic() + 1.5 * TTL
         until(lambda end=end: time.monotonic() > end, "one and a half ttl")  # type: ignore[misc]
-        assert hold.may_write()
+        assert hold.begin_write()
         hold.release()
         said = list(words(stage.events()))
         assert "lost.info" not in said
@@ -107,7 +107,7 @@ def test_a_doubtful_client_lets_a_guarded_contender_write_nothing() -> None:
         stage = Stage(guarded=guarded)
         hold = hold_of(stage)
         stage.client.doubt = True
-        assert hold.may_write() is not guarded
+        assert hold.begin_write() is not guarded
         assert hold.believes
         hold.release()
         stage.events()

@@ -71,11 +71,11 @@ def test_a_stale_writer_is_refused_by_the_fenced_twin_alone(call: Call, nodes: l
     for twin in ("fenced", "unfenced"):
         assert call(0, "read", twin, 1) == 0
         assert call(1, "read", twin, 2) == 0
-        assert call(1, "write", twin, 2, 0, 1001) == 1
-    refused = call(0, "write", "fenced", 1, 0, 1000)
+        assert call(1, "write", twin, 2, 0, "1-1001", 1001) == 1
+    refused = call(0, "write", "fenced", 1, 0, "0-1000", 1000)
     assert refused["type"] == "fail"
     assert "stale token 1" in refused["error"]
-    assert call(0, "write", "unfenced", 1, 0, 1000) == 2
+    assert call(0, "write", "unfenced", 1, 0, "0-1000", 1000) == 2
     assert call(1, "read", "fenced", 2) == 1001
     assert call(1, "read", "unfenced", 2) == 1000  # the update of token 2 is lost
 
@@ -94,28 +94,28 @@ def test_a_read_fences_too(call: Call) -> None:
     """The old holder's last write can't slip in between the new one's read and write."""
     assert call(0, "read", "fenced", 1) == 0
     assert call(1, "read", "fenced", 2) == 0
-    assert call(0, "write", "fenced", 1, 0, 1000)["type"] == "fail"
+    assert call(0, "write", "fenced", 1, 0, "0-1000", 1000)["type"] == "fail"
     assert call(0, "read", "fenced", 1)["type"] == "fail"
-    assert call(1, "write", "fenced", 2, 0, 1001) == 1
+    assert call(1, "write", "fenced", 2, 0, "1-1001", 1001) == 1
 
 
 def test_the_holder_of_a_token_may_write_again(call: Call) -> None:
     """The mark refuses lower tokens, not the same one; and seq goes on by one."""
     for number in range(1, 4):
         read = call(0, "read", "fenced", 5)
-        assert call(0, "write", "fenced", 5, read, number * 1000) == number
+        assert call(0, "write", "fenced", 5, read, f"0-{number}", number * 1000) == number
 
 
 def test_runs_do_not_see_each_other(call: Call, nodes: list[Node]) -> None:
     """A lane's PostgreSQL goes through many trials, each with rows of its own."""
-    assert call(0, "write", "unfenced", 1, 0, 1000) == 1
+    assert call(0, "write", "unfenced", 1, 0, "0-1000", 1000) == 1
     config = {**resource.connection("resource"), "run": "another"}
     assert resource.read_ledger(nodes[1], config) == []
 
 
 def test_a_statement_that_can_t_have_happened_is_a_failure(call: Call) -> None:
     """An error in PostgreSQL's own words was rolled back: fail, not info."""
-    refused = call(0, "write", "fenced", 1, 0, 2**70)
+    refused = call(0, "write", "fenced", 1, 0, "0-2**70", 2**70)
     assert refused["type"] == "fail"
     assert call(0, "read", "fenced", 1) == 0
 

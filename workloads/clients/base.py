@@ -53,11 +53,16 @@ class Answered:
 
     `held` is False, with `fail`, only when the *service* said that this contender doesn't hold the lock; None
     otherwise. A client never guesses it: the verdict `lease` takes it as the end of the hold.
+
+    `proves` is False, with `ok`, where the service answers ok whether or not the lock was held (a plain DEL, an Unlock
+    of a key that is gone). The verdicts take any other ok for a proof that it was held when it was asked, and would
+    accuse the service of having granted it twice.
     """
 
     type: Outcome
     held: bool | None = None
     error: str | None = None
+    proves: bool = True
 
 
 LostHandler = Callable[[str], None]
@@ -87,6 +92,11 @@ class ClientConfig:
 class LockClient(Protocol):
     """One contender's client of one lock. Made from a `ClientConfig`; no method raises for what a service or network
     does.
+
+    Two attributes may be left out, and are True then: `has_tokens`, whether its grants carry fencing tokens (without
+    them a trial doesn't require `fencing` and `fenced`), and `renewals_seen`, whether each renewal of the lease goes
+    through `renew`. A library that renews by itself, unasked and untold, says False: then nobody can tell from outside
+    how long a lease ran, and a trial doesn't require `lease` and `linearizable`.
     """
 
     name: str
@@ -109,7 +119,7 @@ class LockClient(Protocol):
         """
 
     def renew(self) -> Answered:
-        """Set the lease of the current hold anew. `ok` proves that the lock is still held."""
+        """Set the lease of the current hold anew. `ok` proves that the lock is still held, unless it says otherwise."""
 
     def release(self) -> Answered:
         """Give the current hold up."""
@@ -141,13 +151,15 @@ class MalformedAnswer(RuntimeError):
         super().__init__(f"the lock client answered {operation} with {answer!r}: {'; '.join(problems)}")
 
 
-def _problems_of_acquired(answer: object, sent: Stamp) -> list[str]:
+def _problems_of_acquired(answer: object, sent: Stamp, has_tokens: bool) -> list[str]:
     if not isinstance(answer, Acquired):
         return [f"it must be an Acquired, not {type(answer).__name__}"]
     problems = [] if answer.type in OUTCOMES else [f"type must be one of {OUTCOMES}, not {answer.type!r}"]
     if answer.type == "ok":
         if answer.token is not None and (isinstance(answer.token, bool) or not isinstance(answer.token, int)):
             problems.append(f"token must be an integer or None, not {answer.token!r}")
+        elif answer.token is not None and not has_tokens:
+            problems.append(f"a token ({answer.token}) from a client whose has_tokens is False")
         if not isinstance(answer.ttl_seconds, int | float) or not answer.ttl_seconds > 0:
             problems.append(f"ttl_seconds must be a number above 0, not {answer.ttl_seconds!r}")
         if answer.since is None:
@@ -167,6 +179,10 @@ def _problems_of_answered(answer: object) -> list[str]:
         problems.append(f"held belongs to a fail, not to {answer.type}")
     if answer.held is True:
         problems.append("held can only be False or None")
+    if not isinstance(answer.proves, bool):
+        problems.append(f"proves must be True or False, not {answer.proves!r}")
+    elif not answer.proves and answer.type != "ok":
+        problems.append(f"proves belongs to an ok, not to {answer.type}")
     if answer.type != "ok" and not answer.error:
         problems.append(f"an answer of type {answer.type} needs an error text")
     return problems
@@ -187,9 +203,14 @@ class Checked:
                 problems.append("errors has no '*', for errors that nobody foresaw")
             if not client.renew_every_seconds > 0:
                 problems.append(f"renew_every_seconds must be above 0, not {client.renew_every_seconds!r}")
+            for name in ("has_tokens", "renewals_seen"):
+                if not isinstance(getattr(client, name, True), bool):
+                    problems.append(f"{name} must be True or False, not {getattr(client, name)!r}")
         if problems:
             raise MalformedAnswer("its construction", client, problems)
         self.client = client
+        self.has_tokens: bool = getattr(client, "has_tokens", True)
+        self.renewals_seen: bool = getattr(client, "renewals_seen", True)
         self._turn = threading.Lock()
 
     def connect(self, timeout_seconds: float) -> str | None:
@@ -202,7 +223,7 @@ class Checked:
         with self._turn:
             sent = Stamp.now()
             answer = self.client.acquire(wait_seconds, cancelled)
-        if problems := _problems_of_acquired(answer, sent):
+        if problems := _problems_of_acquired(answer, sent, self.has_tokens):
             raise MalformedAnswer("acquire", answer, problems)
         return answer
 
@@ -233,10 +254,11 @@ class Checked:
 
 class NoLock:
     """The lock that locks nothing: every acquire is granted at once. For trying a workload without a service, and the
-    simplest of the locks that are wrong on purpose."""
+    simplest of the locks that are wrong on purpose. Its ok proves nothing: nobody was asked."""
 
     name = "noop"
     library = "none"
+    has_tokens = False
     errors: Mapping[str, Outcome] = {"*": "info"}
 
     def __init__(self, config: ClientConfig) -> None:
@@ -254,11 +276,11 @@ class NoLock:
 
     def renew(self) -> Answered:
         """Renewed."""
-        return Answered("ok")
+        return Answered("ok", proves=False)
 
     def release(self) -> Answered:
         """Released."""
-        return Answered("ok")
+        return Answered("ok", proves=False)
 
     @property
     def doubtful(self) -> bool:
