@@ -9,8 +9,7 @@ on unknown tags, never recurses (so no nesting can break it) and names the line 
 
 Keywords become `Keyword` (a `str` without the colon, namespace kept), symbols `Symbol`, lists, vectors and sets become
 lists, maps dicts, a tagged value the value itself, `#inst` and `#uuid` their strings. Ratios and `M` numbers become
-floats.
-Grammar: https://github.com/edn-format/edn; `#:ns{…}` and `^meta`, which Clojure prints besides, are read too.
+floats. Grammar: https://github.com/edn-format/edn; `#:ns{…}` and `^meta`, which Clojure prints besides, are read too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a report tells of one trial: its operations, grants, faults and verdicts, in seconds, ready to be drawn.
 
 Everything that the contract defines (belief, promise, the certain part of a hold) comes from the shared interval
-model, `harness.history.grants`; everything that is judged comes from `verdict.json`. Here both are only put together.
+model, `harness.frames.grants`; everything that is judged comes from `verdict.json`. Here both are only put together.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@ predecessor.
 The name begins with a uuid, so that a create whose answer was lost can be found again. The token is the czxid of the
 own node, the number of the transaction that made it.
 
-What kazoo leaves to its user: - It says LOST only when it has *reconnected* and heard that the session is gone.
-SUSPENDED is therefore doubt, and loss is
-  the business of one's own timer (the deadline of a guarded contender).
+What kazoo leaves to its user:
+
+- It says LOST only when it has *reconnected* and heard that the session is gone. SUSPENDED is therefore doubt, and loss
+  is the business of one's own timer (the deadline of a guarded contender).
 - Its own pings can't be seen from outside. So `since` is the send time of the last request of ours that the session
   answered, and renewing is such a request: a *check* of the own node, alone in a transaction. Not a read: any server
   answers reads, one that was cut off from the others too, and would so "prove" a lock that the rest has given to
@@ -14,8 +15,8 @@ SUSPENDED is therefore doubt, and loss is
 - One-shot watches are gone after a reconnect (kazoo 732: waiters that wait for ever). Whatever wakes a waiter, it looks
   again; a reconnect wakes it.
 - A request made while the connection is down waits in a queue and may be sent later, when nobody expects it any more.
-So
-  nothing is asked without a connection, and a client whose create came to an unknown end is given up with its session.
+  So nothing is asked without a connection, and a client whose create came to an unknown end is given up with its
+  session.
 """
 
 from __future__ import annotations

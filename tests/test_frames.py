@@ -10,15 +10,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from harness import history
+from harness import frames, history
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 PAUSE = ROOT / "cases" / "gc-pause-statement-job.jsonl"
 
 
 def test_operations_join_both_ends() -> None:
     """An operation is one row, with the outcome of its completion; keys of either event are there."""
-    frame = history.load(PAUSE)
+    frame = frames.operations(PAUSE)
     first = frame.iloc[0]
     assert (first.f, first.type, first.process, first.token) == ("acquire", "ok", 0, 33)
     assert (first.invoke_line, first.end_line) == (2, 3)
@@ -30,7 +30,7 @@ def test_operations_join_both_ends() -> None:
 
 def test_grants_have_the_intervals_of_the_verdicts() -> None:
     """Belief, promise and core are ns; the paused holder believes beyond its promise."""
-    frame = history.grants(PAUSE)
+    frame = frames.grants(PAUSE)
     paused = frame.iloc[0]
     assert paused.belief_ended_by == "release"
     assert paused.belief_end > paused.promise == paused.core_end
@@ -44,14 +44,14 @@ def test_missing_is_missing() -> None:
         (2, {"time": 5, "process": 3, "type": "ok", "f": "acquire"}),
         (3, {"time": 6, "process": 3, "type": "invoke", "f": "renew"}),
     ]
-    unknown = history.grants(history.from_events({}, events, "x")).iloc[0]
+    unknown = frames.grants(history.from_events({}, events, "x")).iloc[0]
     assert unknown.promise is pd.NA
     assert not unknown.endless
     assert pd.isna(unknown.belief_ended_by)
-    endless = history.grants(history.from_events({"expires": False}, events, "x")).iloc[0]
+    endless = frames.grants(history.from_events({"expires": False}, events, "x")).iloc[0]
     assert endless.promise is pd.NA
     assert endless.endless
-    operations = history.load(history.from_events({}, events, "x"))
+    operations = frames.operations(history.from_events({}, events, "x"))
     assert list(operations.type) == ["ok", "info"]
     assert operations.end.isna().tolist() == [False, True]
 
@@ -59,7 +59,7 @@ def test_missing_is_missing() -> None:
 def test_an_empty_history_has_empty_frames() -> None:
     """No events, no rows, the same columns."""
     empty = history.from_events(None, [], "x")
-    for make, column in ((history.load, "invoke"), (history.grants, "promise"), (history.faults, "start")):
+    for make, column in ((frames.operations, "invoke"), (frames.grants, "promise"), (frames.faults, "start")):
         frame = make(empty)
         assert len(frame) == 0
         assert column in frame.columns

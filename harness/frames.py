@@ -1,5 +1,13 @@
 """pandas frames of a history, for questions of one's own.
 
+    from harness import frames
+
+    operations = frames.operations("results/my-trial")  # a DataFrame, one row for each operation
+    grants = frames.grants("results/my-trial")          # one row for each grant, with its intervals
+    faults = frames.faults("results/my-trial")          # one row for each fault
+
+Each takes a history's file, a folder with a `history.jsonl`, or a `History` that was read already.
+
 All times are integers, ns since the trial began; where there may be none the dtype is `Int64` and a missing one is
 `<NA>`. Durations (`ttl`) are seconds. Subtract two times and divide by 1e9 for seconds. docs/notebook.md shows some
 questions.
@@ -7,11 +15,13 @@ questions.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from checkers.intervals import INF, build
 from harness.history.events import (
     CRASH,
     EXPIRED,
@@ -26,9 +36,10 @@ from harness.history.events import (
     History,
     Ints,
 )
+from harness.history.reader import read
 
 
-def operations(history: History) -> pd.DataFrame:
+def operations(source: str | Path | History) -> pd.DataFrame:
     """One row for each operation of a contender, and for each `lost` and `crash`, in order of their invokes.
 
     ============== ======== =============================================================================
@@ -52,6 +63,7 @@ def operations(history: History) -> pd.DataFrame:
 
     For keys that may stand on either event the completion's wins.
     """
+    history = _read(source)
     paired = np.isin(history.f, PAIRED_F) & (history.type == INVOKE)
     single = (history.f == LOST) | (history.f == CRASH)
     row = np.flatnonzero(paired | single)
@@ -95,7 +107,7 @@ def operations(history: History) -> pd.DataFrame:
     )
 
 
-def grants(history: History) -> pd.DataFrame:
+def grants(source: str | Path | History) -> pd.DataFrame:
     """One row for each grant, in order of its `ok`, with the intervals by which the verdicts judge (docs/contract.md).
 
     ================ ======== ==============================================================================
@@ -116,8 +128,7 @@ def grants(history: History) -> pd.DataFrame:
     late      bool     held for certain at its ok; run out before its ok ================ ========
     ==============================================================================
     """
-    from checkers.intervals import INF, build
-
+    history = _read(source)
     model = build(history)
     n = len(history)
     by = np.where(model.belief_end_row < n, history.f[np.minimum(model.belief_end_row, n - 1)] if n else -1, -1)
@@ -150,13 +161,13 @@ def grants(history: History) -> pd.DataFrame:
     )
 
 
-def faults(history: History) -> pd.DataFrame:
+def faults(source: str | Path | History) -> pd.DataFrame:
     """One row for each fault, in order of its start.
 
     `id`, `kind`, `targets` (nodes), `processes` (contenders), `start` and `stop` (ns; stop is missing when it never
     came), and the receipts `receipt` and `stop_receipt`.
     """
-    every = history.faults
+    every = _read(source).faults
     return pd.DataFrame(
         {
             "id": pd.Series([fault.id for fault in every], dtype=object),
@@ -171,6 +182,10 @@ def faults(history: History) -> pd.DataFrame:
             "stop_receipt": pd.Series([fault.stop_receipt for fault in every], dtype=object),
         }
     )
+
+
+def _read(source: str | Path | History) -> History:
+    return source if isinstance(source, History) else read(source)
 
 
 def _optional(values: Ints) -> Any:
