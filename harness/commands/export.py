@@ -9,7 +9,8 @@ from typing import TextIO
 
 import click
 
-from harness.errors import HistoryError
+from harness import results
+from harness.errors import HistoryError, UsageError
 from harness.history import History, read, reader
 from harness.history.exports import to_edn, to_porcupine
 
@@ -50,9 +51,22 @@ def command(notation: str, source: str, target: str, lock: str | None) -> None:
             out.detach()
         click.echo(f"{source}: {told}", err=True)
         return
-    with Path(target).open("w", encoding="utf-8") as file:
+    out_path = Path(target)
+    results.spare(out_path, [Path(source)] if source != "-" else [])
+    results.free(out_path)
+    if _is_record(out_path):
+        raise UsageError(f"{target} is there already, and holds what looks like a history; name another file")
+    with results.replaced(out_path) as file:
         told = _write(history, notation, lock, file)
     click.echo(f"{target}: {told}")
+
+
+def _is_record(path: Path) -> bool:
+    """Whether a file begins like a history or another record of ours; no notation that is written here does."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(2) == b'{"'
 
 
 def _write(history: History, notation: str, lock: str | None, file: TextIO) -> str:

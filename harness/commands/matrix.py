@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from datetime import datetime
+import time
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,8 @@ def command(
     from harness import matrix, registry
     from harness.commands.interrupt import cancel_on_signal
     from harness.commands.view import Watcher, console, outcome_text, reason_lines, results_table
-    from harness.errors import UsageError
     from harness.report import write_matrix
+    from harness.results import make, taken
     from harness.trial import Progress, TrialResult
     from harness.trial.outcome import EXIT_CODES, worst
 
@@ -61,12 +62,14 @@ def command(
         for left in plan.left_out:
             screen.print(f"left out: {_words(left.cell)}: {left.rule}", markup=False, soft_wrap=True)
         return
-    folder = results / folder_name(name or f"{datetime.now():%Y%m%dT%H%M%S}-matrix-{plan.path.stem}")
-    if folder.exists():
-        raise UsageError(f"{folder} exists already; give another --name")
+    stem = re.sub(r"[^\w.+-]", "-", plan.path.stem)[:60]
+    usual = folder_name(f"{time.strftime('%Y%m%dT%H%M%S')}-matrix-{stem}")
+    if name is not None and (results / folder_name(name)).exists():
+        raise taken(results / name)
     runtime = registry.load("runtimes", runtime_name)()
     for names, images in {(tuple(c.images_needed()), tuple(c.images.items())) for c in plan.cells}:
         runtime.image_versions(names, images=dict(images))  # what is missing ends it before anything is written
+    folder = make(results, name, usual)
     run = matrix.MatrixRun(plan, folder, jobs or min(8, 2 * (os.cpu_count() or 1)))
 
     title = f"{len(plan.cells)} cells, {run.jobs} side by side"

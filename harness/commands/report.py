@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from harness import results
 from harness.errors import ConfigError, FencepostError, UsageError
 from harness.report import write_matrix, write_trial
+from harness.report.files import INDEX, REPORT
 
 
 @click.command()
@@ -42,7 +45,7 @@ def command(paths: tuple[Path, ...], out: Path | None, again: bool, open_: bool)
     codes: list[int] = []
     for path, target in zip(paths, targets, strict=True):
         try:
-            page = _write(path, target, again)
+            page = _write(path, target, again, paths)
         except FencepostError as error:
             click.echo(f"fencepost: {error}", err=True)
             codes.append(error.exit_code)
@@ -77,13 +80,17 @@ def _targets(paths: tuple[Path, ...], out: Path | None) -> list[Path | None]:
     return targets
 
 
-def _write(path: Path, out: Path | None, again: bool) -> Path:
+def _write(path: Path, out: Path | None, again: bool, paths: Sequence[Path]) -> Path:
     if not path.exists():
         raise ConfigError(path, None, "no such file or folder")
+    if out is not None:
+        results.spare(out, paths)
     if path.is_dir() and (path / "matrix.json").is_file():
         if again:
             raise UsageError(f"{path}: --again judges trials and histories; name the trials' folders in it")
+        results.free(out or path / INDEX)
         return write_matrix(path, out)
     if path.is_dir() and not any((path / name).is_file() for name in ("history.jsonl", "trial.json")):
         raise ConfigError(path, None, "neither a trial (history.jsonl) nor a matrix (matrix.json) is in this folder")
+    results.free(out or path / REPORT)
     return write_trial(path, out, again=again)

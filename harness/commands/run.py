@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from datetime import datetime
+import time
 from pathlib import Path
 from typing import Any
 
@@ -40,22 +40,19 @@ def command(system: str, results: Path, name: str | None, keep: bool, runtime_na
     from harness import registry
     from harness.commands.interrupt import cancel_on_signal
     from harness.commands.view import Watcher, console, outcome_text, reason_lines, results_table
-    from harness.errors import UsageError
+    from harness.results import make, taken
     from harness.trial import Progress, Trial
     from harness.trial.config import from_mapping, resolve
 
     config = resolve(from_mapping({"system": system, **given(options)}))
-    folder = results / folder_name(name or f"{datetime.now():%Y%m%dT%H%M%S}-{config.slug()}")
-    if folder.exists():
-        raise UsageError(f"{folder} exists already; give another --name")
+    usual = folder_name(f"{time.strftime('%Y%m%dT%H%M%S')}-{config.slug()}")
+    if name is not None and (results / folder_name(name)).exists():
+        raise taken(results / name)
     runtime = registry.load("runtimes", runtime_name)()
     runtime.image_versions(
         config.images_needed(), images=config.images
     )  # before anything is written: it ends here or not at all
-    try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise UsageError(f"{folder} can't be made: {error.strerror or error}") from error
+    folder = make(results, name, usual)
 
     screen = console()
     cancel = threading.Event()

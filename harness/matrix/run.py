@@ -12,6 +12,7 @@ from pathlib import Path
 
 from harness.errors import FencepostError, HarnessError
 from harness.matrix.plan import Plan
+from harness.results import held
 from harness.runtime.base import Runtime
 from harness.trial import Progress, Trial, TrialResult
 from harness.trial.config import TrialConfig
@@ -37,8 +38,14 @@ class MatrixRun:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, runtime: Runtime) -> list[TrialResult]:
-        """Run all cells on `jobs` lanes; returns the results in the plan's order. Never loses a finished cell."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        """Run all cells on `jobs` lanes; returns the results in the plan's order. Never loses a finished cell.
+
+        The folder must be there (`harness.results.make`). Raises UsageError when another process writes into it.
+        """
+        with held(self.folder):
+            return self._run(runtime)
+
+    def _run(self, runtime: Runtime) -> list[TrialResult]:
         self._names = _folder_names(self.plan.cells)
         work: queue.SimpleQueue[int] = queue.SimpleQueue()
         for number in _interleaved(self.plan.cells):

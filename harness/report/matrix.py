@@ -12,7 +12,6 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from harness.errors import ConfigError
 from harness.report import figures, files, page, words
 
 Measures = Mapping[str, float | None]
@@ -93,10 +92,7 @@ def write(folder: Path, out: Path | None = None) -> Path:
         "compared": _compared(table, systems),
         "pivots": _pivots(table, systems, faults),
     }
-    try:
-        return page.write(target, page.render("matrix.html.j2", **context))
-    except OSError as error:
-        raise ConfigError(target, None, f"can't be written: {error.strerror or error}") from None
+    return page.write(target, page.render("matrix.html.j2", **context), [folder])
 
 
 def _trial(folder: Path, listed: files.MatrixCell) -> Trial:

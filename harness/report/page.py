@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
-import secrets
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from harness import __version__
+from harness import __version__, results
+from harness.errors import ConfigError, UsageError
 from harness.report import words
 
 _FOLDER = Path(__file__).parent / "templates"
@@ -58,15 +58,23 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def write(path: Path, text: str) -> Path:
-    """Writes a page so that a reader never meets half of it; into what isn't a regular file (a pipe) as it is."""
-    if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8")
-        return path
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        fresh.write_text(text, encoding="utf-8")
-        os.replace(fresh, path)
-    finally:
-        fresh.unlink(missing_ok=True)
+def write(path: Path, text: str, sources: Sequence[Path]) -> Path:
+    """Writes a page made from `sources`, as a whole or not at all, and returns its path.
+
+    Raises UsageError where that would destroy evidence, or anything else that is no page; ConfigError where it can't
+    be written.
+    """
+    results.spare(path, sources)
+    if path.is_file() and not _is_page(path):
+        raise UsageError(f"{path} is there already, and is no page; name another file")
+    with results.replaced(path) as file:
+        file.write(text)
     return path
+
+
+def _is_page(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(15).lower() in (b"", b"<!doctype html>")
+    except OSError as error:
+        raise ConfigError(path, None, f"can't be read: {error.strerror or error}") from None

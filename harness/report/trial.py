@@ -15,7 +15,7 @@ import pandas as pd
 
 from checkers import judge
 from harness import registry
-from harness.errors import ConfigError, HistoryError
+from harness.errors import HistoryError
 from harness.history import History, read
 from harness.report import figures, files, page, timeline, words
 from harness.report.story import Found, Story, tell
@@ -64,10 +64,7 @@ def write(source: Path, out: Path | None = None, *, again: bool = False) -> Path
 
     story, problem, judged = _story(path, folder, bare, trial, journal, again)
     context = _context(story, trial, folder, target, bare, problem) | {"judged": judged}
-    try:
-        return page.write(target, page.render("trial.html.j2", **context))
-    except OSError as error:
-        raise ConfigError(target, None, f"can't be written: {error.strerror or error}") from None
+    return page.write(target, page.render("trial.html.j2", **context), [source])
 
 
 def _story(

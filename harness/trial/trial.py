@@ -17,6 +17,8 @@ import secrets
 import threading
 from pathlib import Path
 
+from harness.errors import UsageError
+from harness.results import EVIDENCE, held
 from harness.runtime.base import Runtime
 from harness.trial.bringup import BringUp
 from harness.trial.clock import HistoryClock
@@ -55,7 +57,19 @@ class Trial:
         self._way_out = WayOut(config, self._record, self._running, own_lane=lane is None, keep=keep)
 
     def run(self) -> TrialResult:
-        """Run the trial to its end, whatever happens in it."""
+        """Run the trial to its end, whatever happens in it.
+
+        Raises UsageError, and does nothing, when another process writes into its folder or a trial ran there before.
+        """
+        folder = self._record.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        with held(folder):
+            earlier = next((name for name in EVIDENCE if (folder / name).exists()), None)
+            if earlier is not None:
+                raise UsageError(f"{folder} has the {earlier} of an earlier trial")
+            return self._run()
+
+    def _run(self) -> TrialResult:
         self._record.open()
         try:
             with self._record.guard("trial"):
