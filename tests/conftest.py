@@ -6,7 +6,12 @@ without xdist. Everything else runs in the other one meanwhile.
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+os.environ.pop("COLUMNS", None)
+"""Set by pytest-xdist, and by some shells; what is printed would be as wide as somebody's terminal."""
 
 
 @pytest.hookimpl(tryfirst=True)
