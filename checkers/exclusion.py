@@ -1,7 +1,7 @@
 """exclusion: did two holders ever *believe* that they held the lock at once?
 
 What the clients thought. A pause can always bring this about; `blame` says what did, the first that fits of service,
-pause, clock, late-grant and client.
+pause, clock, unseen, late-grant and client.
 """
 
 from __future__ import annotations
@@ -134,6 +134,8 @@ def _blame(model: Model, a: int, b: int, low: int, high: int) -> str:
         # Touching isn't lying between: closed intervals that share an instant don't overlap.
         if fault.start < high and (model.end if fault.stop is None else fault.stop) > int(model.ok[a]):
             return "clock"
+    if lease.unseen_of(model, a, b) is not None:
+        return "unseen"
     if model.late[a] or model.late[b]:
         return "late-grant"
     return "client"
@@ -159,6 +161,9 @@ def _because(model: Model, a: int, b: int, blame: str) -> str:
         return f"{name} was frozen, and had not noticed that its time was over"
     if blame == "clock":
         return f"the clock of {name} had been moved"
+    if blame == "unseen":
+        whose = words.who(model, a if model.unseen[a] else b)
+        return f"{whose} renews in silence: nobody can tell whether its lease still ran, so service or client is wrong"
     if blame == "late-grant":
         late = a if model.late[a] else b
         return f"the grant of {words.who(model, late)} had run out before it arrived"

@@ -30,6 +30,7 @@ from harness.history.events import (
     OK,
     RELEASE,
     RENEW,
+    UNSEEN,
     Bools,
     Fault,
     Floats,
@@ -65,7 +66,7 @@ class Model:
     owners: bool
     certificates: bool
     end: int
-    """Time of the last event, whatever event it is."""
+    """Time of the last event, whatever event it is save an audit."""
     u: int
     """The uncertainty, ns."""
     ok_row: Ints
@@ -92,9 +93,13 @@ class Model:
     proven_row: Ints
     """The invoke whose success is proven(g); -1 where there is none."""
     revived_row: Ints
-    """The first own renew or release that returned ok, invoked at or after ended(g)."""
+    """The first own renew or release that returned ok and proves something, invoked after ended(g)."""
     promise_row: Ints
     """The invoke that the promise counts from; -1 where that is the acquire."""
+    renewed: Ints
+    """The last completion of the acquire and of the own renews that didn't fail (the invoke of one without)."""
+    longest: Floats
+    """The greatest ttl among these, seconds; NaN when one is unknown."""
     promise: Ints
     promise_then: Ints
     """The promise as it stood at ended(g); meaningless without one."""
@@ -145,10 +150,27 @@ class Model:
         return self.E - self.u
 
     @cached_property
+    def latest(self) -> Ints:
+        """When the lease can have run out by itself at the latest; INF for never, NONE when nobody can tell."""
+        meta = self.history.meta
+        if not meta.expires:
+            return np.full(len(self), INF, dtype=np.int64)
+        last = np.maximum(self.renewed, np.where(self.unseen, self.belief_end, NONE))
+        known = ~np.isnan(self.longest)
+        length = lengths(np.where(known, self.longest, 0.0), 1.0 + meta.rate_tolerance)
+        return np.where(known, last + length, np.where(self.unseen, INF, NONE))
+
+    @cached_property
+    def unseen(self) -> Bools:
+        """Grants whose renewals don't stand in the history: whether their lease still ran nobody can tell."""
+        unseen: Bools = self.history.renewals[self.ok_row] == UNSEEN
+        return unseen
+
+    @cached_property
     def solid(self) -> Bools:
-        """Grants whose core [ok, L] was held for certain."""
+        """Grants whose core [ok, L] was held for certain, and for long enough that stamps can tell."""
         known: Bools = self.L != NONE
-        return known & (self.ok <= self.L)
+        return known & (self.ok + self.u <= self.L)
 
     @cached_property
     def late(self) -> Bools:
@@ -195,7 +217,7 @@ class Model:
                 [
                     (fault.start, self.end if fault.stop is None else fault.stop)
                     for fault in self.history.faults
-                    if fault.landed and fault.kind in ("freeze", "pause") and process in fault.processes
+                    if fault.landed and fault.freezes and process in fault.processes
                 ]
             )
 
@@ -232,7 +254,8 @@ class _Own:
     done: Ints
     """Row of the completion, -1 where it never came."""
     outcome: Ints
-    """OK, FAIL or INFO; INFO too for one that completed only after the next acquire invoke."""
+    """OK, FAIL or INFO; INFO too for one that completed only after the next acquire invoke, and for a renew that
+    returned ok and proves nothing."""
 
     def where(self, chosen: Bools) -> _Own:
         if chosen.all():  # as it is for most kinds of history, and dear to copy
@@ -312,18 +335,21 @@ def build(history: History, *, owners: bool | None = None, certificates: bool = 
         holders = refused.holders
         ended_row[holders] = np.minimum(ended_row[holders], earliest)
 
-    proof = own.where(succeeded & ~is_lost)
+    proof = own.where(succeeded & ~is_lost & _proves(history, own))
     before = proof.row < ended_row[proof.grant]
     earlier, later = proof.where(before), proof.where(~before)
     proven_row = _last(earlier, earlier.row, count, -1)
     revived_row = _first(later, later.row, count, n)
 
     renews = own.where((own.f == RENEW) & ~failed)
-    promise, promise_row = _promise(history, renews, invoke, ok_row)
+    ttls = _renew_ttls(history, renews, ok_row)
+    promise, promise_row = _promise(history, renews, ttls, invoke, ok_row)
     if (ended_row < n).any():
-        promise_then, _ = _promise(history, renews.where(renews.row < ended_row[renews.grant]), invoke, ok_row)
+        by_then = renews.row < ended_row[renews.grant]
+        promise_then, _ = _promise(history, renews.where(by_then), ttls[by_then], invoke, ok_row)
     else:
         promise_then = promise
+    renewed, longest = _longest(history, renews, ttls, ok, ok_row)
 
     times = np.append(time, INF)
     ended = times[ended_row]
@@ -335,7 +361,7 @@ def build(history: History, *, owners: bool | None = None, certificates: bool = 
         history=history,
         owners=meta.owners if owners is None else owners,
         certificates=certificates,
-        end=int(time[-1]) if n else 0,
+        end=int(time[history.last_row]) if history.last_row >= 0 else 0,
         u=nanoseconds(meta.uncertainty, _MOST_U),
         ok_row=ok_row,
         invoke_row=invoke_row,
@@ -354,6 +380,8 @@ def build(history: History, *, owners: bool | None = None, certificates: bool = 
         proven_row=proven_row,
         revived_row=revived_row,
         promise_row=promise_row,
+        renewed=renewed,
+        longest=longest,
         promise=promise,
         promise_then=promise_then,
         proven=proven,
@@ -412,10 +440,37 @@ def _own_events(history: History, ok_row: Ints, invoke_row: Ints) -> tuple[_Own,
     done = history.mate[row].astype(np.int64)
     outcome = np.where(done >= 0, kind[done] if n else 0, INFO)
     outcome[done > next_acquire_row[grant]] = INFO
-    return _Own(grant, row, f[row], done, outcome), next_acquire_row, crash_row
+    own = _Own(grant, row, f[row], done, outcome)
+    outcome[(own.f == RENEW) & (outcome == OK) & ~_proves(history, own)] = INFO
+    return own, next_acquire_row, crash_row
 
 
-def _promise(history: History, renews: _Own, invoke: Ints, ok_row: Ints) -> tuple[Ints, Ints]:
+def _proves(history: History, own: _Own) -> Bools:
+    """Which answers prove something: all but those that say that they don't."""
+    if not len(history):
+        return np.ones(len(own.grant), dtype=bool)
+    proves: Bools = history.proves[own.done] != 0  # of one without a completion it doesn't matter
+    return proves
+
+
+def _renew_ttls(history: History, renews: _Own, ok_row: Ints) -> Floats:
+    """The ttl that each of some own renews asked for, seconds: its answer's, else its invoke's, else its acquire's."""
+    own = history.ttl[renews.row]
+    if len(history):
+        answered = np.where((renews.done >= 0) & (history.type[renews.done] == OK), history.ttl[renews.done], np.nan)
+        own = np.where(np.isnan(answered), own, answered)
+    ttls: Floats = np.where(np.isnan(own), _ttl(history, ok_row)[renews.grant], own)
+    return ttls
+
+
+def lengths(seconds: Floats, rate: float) -> Ints:
+    """Known durations as ns, by a clock of another rate, at most 2**62: from the earliest time that there is, that is
+    as late as the latest (`events.TIME_LIMIT`)."""
+    length = np.rint(np.minimum(np.minimum(seconds, 1e18) * rate * SECOND, 2.0**62))
+    return length.astype(np.int64)
+
+
+def _promise(history: History, renews: _Own, ttls: Floats, invoke: Ints, ok_row: Ints) -> tuple[Ints, Ints]:
     """promise(g) over the given own renews that didn't fail, and the row that it counts from (-1: the acquire)."""
     meta, count = history.meta, len(ok_row)
     certain = renews.outcome == OK
@@ -425,22 +480,26 @@ def _promise(history: History, renews: _Own, invoke: Ints, ok_row: Ints) -> tupl
         return np.full(count, INF, dtype=np.int64), promise_row
     lease_from = history.lease_from[ok_row]
     since = np.where(lease_from != NONE, lease_from, invoke)
-    ttl = _ttl(history, ok_row)
-    least = ttl.copy()
-    own_ttl = history.ttl[renews.row]
-    answered = np.where(certain, history.ttl[renews.done] if len(history) else np.nan, np.nan)
-    own_ttl = np.where(np.isnan(answered), own_ttl, answered)
-    own_ttl = np.where(np.isnan(own_ttl), ttl[renews.grant], own_ttl)
+    least = _ttl(history, ok_row).copy()
     if len(good.grant):
         since = np.where(promise_row >= 0, history.time[promise_row], since)
-        least[good.holders] = own_ttl[certain][good.ends]
+        least[good.holders] = ttls[certain][good.ends]
     maybe = renews.where(~certain)
     if len(maybe.grant):
         starts, holders = maybe.starts, maybe.holders
         # One of unknown outcome may have come last. A ttl that is unknown (NaN) makes the least unknown.
-        least[holders] = np.minimum(least[holders], np.minimum.reduceat(own_ttl[~certain], starts))
+        least[holders] = np.minimum(least[holders], np.minimum.reduceat(ttls[~certain], starts))
     known = ~np.isnan(least)
-    # At most 2**62 ns: from the earliest time that is that is as late as the latest (`events.TIME_LIMIT`).
-    shortened = np.minimum(np.where(known, least, 0.0), 1e18) * (1.0 - meta.rate_tolerance)
-    length = np.rint(np.minimum(shortened * SECOND, 2.0**62))
-    return np.where(known, since + length.astype(np.int64), NONE), promise_row
+    length = lengths(np.where(known, least, 0.0), 1.0 - meta.rate_tolerance)
+    return np.where(known, since + length, NONE), promise_row
+
+
+def _longest(history: History, renews: _Own, ttls: Floats, ok: Ints, ok_row: Ints) -> tuple[Ints, Floats]:
+    """The last completion of each acquire and its own renews that didn't fail, and the greatest of their ttls."""
+    last, greatest = ok.copy(), _ttl(history, ok_row).copy()
+    if len(renews.grant):
+        holders = renews.holders
+        closed = history.time[np.where(renews.done >= 0, renews.done, renews.row)]
+        last[holders] = np.maximum(last[holders], np.maximum.reduceat(closed, renews.starts))
+        greatest[holders] = np.maximum(greatest[holders], np.maximum.reduceat(ttls, renews.starts))
+    return last, greatest

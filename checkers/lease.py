@@ -2,7 +2,8 @@
 
 What the service did, judged without trusting any client's clock. Two grants that *precede each other* were both held at
 once whatever the account; a single grant can be taken away early, or be taken back after the service had said that it
-was gone. Unknown with no grant, or when fewer than half of the grants are solid.
+was gone. Unknown with no grant, when fewer than half of the grants are solid, or when two believed in it at once and
+one of them renews in silence: its lease may still have run, or not.
 """
 
 from __future__ import annotations
@@ -72,7 +73,44 @@ def _check(model: Model) -> Verdict:
         return Verdict("unknown", stats=stats, note="no grant")
     if 2 * solid < len(model):
         return Verdict("unknown", stats=stats, note=f"only {solid} of {len(model)} grants were held for certain")
+    pair = _unseen_overlap(model)
+    if pair is not None:
+        one, other = (words.who(model, g) for g in pair)
+        at_once = f"{one} and {other} believed in {words.lock(model, pair[0])} at once"
+        whose = words.who(model, pair[0] if model.unseen[pair[0]] else pair[1])
+        return Verdict("unknown", stats=stats, note=f"{at_once}, and the renewals of {whose} are unseen")
     return Verdict(True, stats=stats)
+
+
+def unseen_of(model: Model, a: int, b: int) -> int | None:
+    """Of two grants (a was granted before b) the one whose unseen renewals leave it open who is wrong: the earlier, or
+    one that looks late; None where neither does."""
+    if model.unseen[a]:
+        return a
+    return b if model.unseen[b] and model.late[b] else None
+
+
+def _unseen_overlap(model: Model) -> tuple[int, int] | None:
+    """Some pair of grants whose beliefs overlap by more than u, of which `unseen_of` names one."""
+    if not model.unseen.any():
+        return None
+    until = model.belief_end - model.u
+    for group in model.by_lock:
+        # Only a belief longer than u overlaps another by more. In order of ok, one that reaches any later ok reaches
+        # the next; and a later one is reached if the longest of those before it reaches it.
+        group = group[until[group] > model.ok[group]]
+        if len(group) < 2:
+            continue
+        ok, end, unseen = model.ok[group], until[group], model.unseen[group]
+        at = np.flatnonzero(unseen[:-1] & (end[:-1] > ok[1:]))
+        if len(at):
+            return int(group[at[0]]), int(group[at[0] + 1])
+        longest = np.maximum.accumulate(end)
+        at = np.flatnonzero(unseen[1:] & model.late[group][1:] & (longest[:-1] > ok[1:]))
+        if len(at):
+            b = int(at[0]) + 1
+            return int(group[np.argmax(end[:b])]), int(group[b])
+    return None
 
 
 def _first_by(grants: Ints, row: Ints) -> list[int]:

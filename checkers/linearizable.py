@@ -10,11 +10,10 @@ also when its token is lower, or when it is an earlier grant of the same process
 three kinds of edges have no cycle. That is decided without a search:
 
 1. *All tokens known, or none.* Any cycle contains one of two holds (the lemma of `Model`'s relation: in a cycle let m
-have
-   the greatest ok; whoever m precedes ends after all oks of the cycle), so `lease` and `fencing` have found it already.
+   have the greatest ok; whoever m precedes ends after all oks of the cycle), so `lease` and `fencing` have found it
+   already.
 2. *Some tokens missing.* Longer cycles can exist. The order of oks is tried first, for it mostly serves; else grants
-are
-   taken away one by one, each when nothing that must come before it is left.
+   are taken away one by one, each when nothing that must come before it is left.
 3. *No owners*: `checkers.mutex`.
 
 With `certificates`, `true` comes with the order and the two instants of each hold, and every finding with the holds and

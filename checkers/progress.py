@@ -1,13 +1,14 @@
 """progress: did somebody get the lock, when it was free, wanted, and no fault was active?
 
 Each lock by itself. A *stretch* is a span of time in which somebody wants the lock, nobody believes to hold it, no
-grant is inside a promise that hasn't been given back, and no fault is active; a grant or a fault ends it even when it
-lasts no time. False when a stretch is longer than `progress_bound`; else unknown when there is no bound or nobody
-ever tried.
+grant may still be held in any account, and no fault is active; a grant or a fault ends it even when it lasts no time.
+False when a stretch is longer than `progress_bound`; else unknown when there is no bound, nobody ever tried, or a
+stretch would be too long but for what somebody other than the nemesis did.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,18 @@ import numpy as np
 from checkers import words
 from checkers.findings import LISTED, Finding, Verdict
 from checkers.intervals import INF, Model, nanoseconds
-from harness.history.events import ACQUIRE, CRASH, FAULT, INVOKE, NONE, OK, Ints, crash_epochs, group_order
+from harness.history.events import (
+    ACQUIRE,
+    CRASH,
+    FAULT,
+    INVOKE,
+    NONE,
+    OK,
+    Fault,
+    Ints,
+    crash_epochs,
+    group_order,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,16 +46,20 @@ def check(model: Model) -> Verdict:
     history, bound = model.history, model.history.meta.progress_bound
     limit = None if bound is None else nanoseconds(bound)
     attempts = _attempts(model)
-    faults = _fault_spans(model)
+    faults = _fault_spans(model, model.history.faults)
     held = _held(model)
     granted = {int(model.lock[group[0]]): group for group in model.by_lock}
     nobody = np.empty(0, dtype=np.int64)
     stuck: list[tuple[int, int, int]] = []
     wanting = dict(_by_lock(attempts.lock, len(history.locks)))
+
+    def stretches(lock: int, faults: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+        grants, trying = granted.get(lock, nobody), wanting[lock]
+        return _stretches(model.ok[grants], held[grants], attempts.start[trying], attempts.end[trying], faults)
+
     longest = 0
-    for lock, trying in wanting.items():
-        grants = granted.get(lock, nobody)
-        low, high = _stretches(model.ok[grants], held[grants], attempts.start[trying], attempts.end[trying], faults)
+    for lock in wanting:
+        low, high = stretches(lock, faults)
         length = high - low
         longest = max(longest, int(length.max(initial=0)))
         if limit is not None:
@@ -65,6 +81,18 @@ def check(model: Model) -> Verdict:
         return Verdict("unknown", stats=stats, note="no progress_bound")
     if not len(attempts.row):
         return Verdict("unknown", stats=stats, note="nobody ever tried to get a lock")
+    ours = [fault for fault in history.faults if not fault.outside]
+    if len(ours) < len(history.faults):
+        spans = _fault_spans(model, ours)
+        hidden = []
+        for lock in wanting:
+            low, high = stretches(lock, spans)
+            if bool((high - low > limit).any()):
+                hidden.append(lock)
+        if hidden:
+            names = ", ".join(repr(history.locks[lock]) for lock in hidden)
+            note = f"nobody got lock {names} for longer than the bound, while somebody outside of the trial interfered"
+            return Verdict("unknown", stats=stats, note=note)
     return Verdict(True, stats=stats)
 
 
@@ -108,11 +136,11 @@ def _attempts(model: Model) -> _Attempts:
     return _Attempts(row, lock, time[row], end)
 
 
-def _fault_spans(model: Model) -> tuple[Ints, Ints]:
+def _fault_spans(model: Model, faults: Sequence[Fault]) -> tuple[Ints, Ints]:
     """The spans of the faults that aren't skipped: to the stop, or to the end when that is missing or not `undone`."""
     spans = [
         (fault.start, fault.stop if fault.stop is not None and fault.undone else model.end)
-        for fault in model.history.faults
+        for fault in faults
         if not fault.skipped
     ]
     array = np.array(spans, dtype=np.int64).reshape(-1, 2)
@@ -120,14 +148,20 @@ def _fault_spans(model: Model) -> tuple[Ints, Ints]:
 
 
 def _held(model: Model) -> Ints:
-    """Until when each grant keeps its lock from being free: to the end of its belief, and of its promise unless that
-    was given back before (an own release that returned ok, or the service's word that it isn't held)."""
+    """Until when each grant keeps its lock from being free: to the end of its belief, and as long as it may be held.
+
+    That is to the earliest of its latest end, the service's word that it isn't held and the completion of an own
+    release that returned ok, where there is any of them, and in any case to its last proof.
+    """
     times = np.append(model.history.time, INF)
     given = np.minimum(times[model.given_row], model.ended)
-    # A promise of NONE is before everything.
-    promised = np.minimum(np.minimum(model.promise, given), model.end)
-    held: Ints = np.maximum(model.ok, np.maximum(model.belief_end, promised))
-    return held
+    latest = model.latest
+    # Where nobody can tell when the lease ran out, it may still have been held when it was given back; without that
+    # nothing says that it was held for any time.
+    known = (latest != NONE) | (given < INF)
+    maybe = np.where(known, np.minimum(np.where(latest != NONE, latest, INF), given), NONE)
+    held: Ints = np.maximum(np.maximum(model.ok, model.belief_end), np.maximum(maybe, model.proven))
+    return np.minimum(held, model.end)
 
 
 def _stretches(ok: Ints, held: Ints, start: Ints, end: Ints, faults: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
@@ -167,7 +201,8 @@ def _stuck(model: Model, attempts: _Attempts, wanting: Ints, granted: Ints, low:
         rows.append(int(model.ok_row[granted[at]]))
         ended_by = f"{words.who(model, int(granted[at]))} was granted it"
     else:
-        ended_by = "a fault began" if any(f.start == high for f in history.faults) else "nobody wanted it any more"
+        began = any(fault.start == high and not fault.skipped for fault in history.faults)
+        ended_by = "a fault began" if began else "nobody wanted it any more"
         if high == model.end:
             ended_by = "the history ended"
         first_then, after = (int(np.searchsorted(history.time, high, side)) for side in ("left", "right"))

@@ -1,7 +1,8 @@
 """The accepted writes of a resource: stale ones, and updates that were lost. `fenced` and `damage` both judge by this.
 
 Each lock by itself, in the resource's own order (`seq`); where some accepted write lacks its `seq`, the order in time
-serves if it is certain, and else that lock says nothing.
+serves if it is certain, and else no stale and no lost ones are looked for in that lock. What an audit tells of a write
+(`checkers.audits`) needs no order.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from checkers import words
+from checkers import audits, words
 from checkers.findings import LISTED, Finding, Verdict
 from checkers.intervals import Model
 from harness.history.events import INFO, INVOKE, NONE, OK, RESOURCES, WRITE, History, Ints, group_order
@@ -41,7 +42,8 @@ def judge(model: Model, resource: int) -> Verdict:
     """The verdict on one resource: false with any finding; unknown without accepted writes, or where their order isn't
     known; else true."""
     history = model.history
-    accepted, maybe = _gather(history, resource)
+    every, outcome = _gather(history, resource)
+    accepted, maybe = every.take(np.flatnonzero(outcome == OK)), every.take(np.flatnonzero(outcome == INFO))
     found: list[Finding] = []
     stale = lost = 0
     untold: list[str] = []
@@ -57,9 +59,19 @@ def judge(model: Model, resource: int) -> Verdict:
         stale, lost = stale + len(old), lost + len(gone)
         found += [_stale_finding(model, writes, i, j, resource) for i, j in _first(model, writes, old)]
         found += [_lost_finding(model, writes, i, j, resource) for i, j in _first(model, writes, gone)]
-    stats = {"writes": len(accepted), "stale": stale, "lost": lost, "unknown_outcome": len(maybe)}
+    audited = audits.look(model, resource, every.invoke, every.done, outcome)
+    found += audited.findings
+    stats = {
+        "writes": len(accepted),
+        "stale": stale,
+        "lost": lost,
+        "looked_for": audited.looked_for,
+        "gone": audited.gone,
+        "ghosts": audited.ghosts,
+        "unknown_outcome": len(maybe),
+    }
     if found:
-        return Verdict(False, words.ordered(found), stale + lost, stats)
+        return Verdict(False, words.ordered(found), stale + lost + audited.gone + audited.ghosts, stats)
     if not len(accepted):
         return Verdict("unknown", stats=stats, note=f"the {RESOURCES[resource]} resource accepted no write")
     if untold:
@@ -70,8 +82,8 @@ def judge(model: Model, resource: int) -> Verdict:
     return Verdict(True, stats=stats)
 
 
-def _gather(history: History, resource: int) -> tuple[_Writes, _Writes]:
-    """The accepted writes of a resource, and those of unknown outcome. Keys of the completion win."""
+def _gather(history: History, resource: int) -> tuple[_Writes, Ints]:
+    """The writes of a resource, and what became of each (OK, FAIL or INFO). Keys of the completion win."""
     invoke = np.flatnonzero((history.f == WRITE) & (history.type == INVOKE) & (history.resource == resource))
     done = history.mate[invoke].astype(np.int64)
     outcome = np.where(done >= 0, history.type[done] if len(history) else 0, INFO)
@@ -85,7 +97,7 @@ def _gather(history: History, resource: int) -> tuple[_Writes, _Writes]:
         invoke, done, key(history.token), key(history.read), key(history.version), seq,
         history.lock[invoke], history.process[invoke],
     )  # fmt: skip
-    return writes.take(np.flatnonzero(outcome == OK)), writes.take(np.flatnonzero(outcome == INFO))
+    return writes, outcome
 
 
 def _by_lock(writes: _Writes, locks: int) -> list[Ints]:

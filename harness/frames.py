@@ -59,6 +59,8 @@ def operations(source: str | Path | History) -> pd.DataFrame:
     reason         category of a lost: `expired` or `other`
     read, version  Int64    of writes
     seq            Int64    of accepted writes
+    id             object   of writes: an integer or a string; None without one
+    proves         boolean  what a renew or release that returned ok said
     ============== ======== =============================================================================
 
     For keys that may stand on either event the completion's wins.
@@ -82,6 +84,8 @@ def operations(source: str | Path | History) -> pd.DataFrame:
 
     ttl = np.where(closed, history.ttl[done] if len(history) else np.nan, np.nan)
     held = np.where(closed, history.held[done] if len(history) else -1, -1)
+    proves = np.where(closed, history.proves[done] if len(history) else -1, -1)
+    ids = [None if code == NONE else history.id_name(code) for code in either("id").tolist()]
     reason = history.reason[row]
     processes = np.array(history.processes, dtype=np.int64)
     return pd.DataFrame(
@@ -103,6 +107,8 @@ def operations(source: str | Path | History) -> pd.DataFrame:
             "read": _optional(either("read")),
             "version": _optional(either("version")),
             "seq": _optional(either("seq")),
+            "id": pd.Series(ids, dtype=object),
+            "proves": pd.arrays.BooleanArray(proves == 1, proves == -1),
         }
     )
 
@@ -124,9 +130,13 @@ def grants(source: str | Path | History) -> pd.DataFrame:
     proven           Int64    ns; the latest instant at which a success proved that it was held
     ended            Int64    ns; when the service said that it isn't held
     earliest_end     Int64    ns; L, the earliest instant at which the hold can have ended; missing when unknown or
-    endless core_end         Int64    ns; for solid grants earliest_end: [ok, core_end] was held for certain solid,
-    late      bool     held for certain at its ok; run out before its ok ================ ========
-    ==============================================================================
+                              endless
+    latest_end       Int64    ns; when its lease can have run out by itself at the latest; missing when unknown or
+                              endless
+    core_end         Int64    ns; for solid grants earliest_end: [ok, core_end] was held for certain
+    solid, late      bool     held for certain at its ok, and for longer than the uncertainty; run out before its ok
+    unseen           bool     its client renews by itself and doesn't tell when
+    ================ ======== ==============================================================================
     """
     history = _read(source)
     model = build(history)
@@ -154,9 +164,11 @@ def grants(source: str | Path | History) -> pd.DataFrame:
             "proven": time(model.proven),
             "ended": time(model.ended),
             "earliest_end": time(model.L),
+            "latest_end": time(model.latest),
             "core_end": time(np.where(model.solid, model.L, NONE)),
             "solid": model.solid,
             "late": model.late,
+            "unseen": model.unseen,
         }
     )
 
@@ -165,7 +177,8 @@ def faults(source: str | Path | History) -> pd.DataFrame:
     """One row for each fault, in order of its start.
 
     `id`, `kind`, `targets` (nodes), `processes` (contenders), `start` and `stop` (ns; stop is missing when it never
-    came), and the receipts `receipt` and `stop_receipt`.
+    came), the receipts `receipt` and `stop_receipt`, `what` somebody other than the nemesis did (kind `outside`), and
+    `bit`, whether it had the chance to matter (True, False, `immune`, or None where it isn't told).
     """
     every = _read(source).faults
     return pd.DataFrame(
@@ -180,6 +193,8 @@ def faults(source: str | Path | History) -> pd.DataFrame:
             ),
             "receipt": pd.Series([fault.receipt for fault in every], dtype=object),
             "stop_receipt": pd.Series([fault.stop_receipt for fault in every], dtype=object),
+            "what": pd.Series([fault.what for fault in every], dtype=object),
+            "bit": pd.Series([fault.bit for fault in every], dtype=object),
         }
     )
 

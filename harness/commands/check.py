@@ -34,6 +34,7 @@ class _Options:
     require: tuple[str, ...] | None
     no_owners: bool
     certificates: bool
+    partial: bool
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ Exit code: 1 when a history is invalid, else 2 when one can't be read, else 3 wh
 @click.option(
     "--certificates", is_flag=True, help="With --json: add to linearizable what its answer can be checked by."
 )
+@click.option("--partial", is_flag=True, help="Judge a history that is cut off as if what is there were all.")
 @click.option(
     "--explain", type=click.IntRange(1), metavar="N", help="Print the events around finding N instead of the table."
 )
@@ -117,6 +119,7 @@ def command(
     require: str | None,
     no_owners: bool,
     certificates: bool,
+    partial: bool,
     explain: int | None,
     verdict: str | None,
     format_: str,
@@ -140,6 +143,7 @@ def command(
         require=_required(require),
         no_owners=no_owners,
         certificates=certificates,
+        partial=partial,
     )
     if explain is None and verdict is not None:
         raise UsageError("--verdict goes with --explain")
@@ -255,7 +259,8 @@ def _judged(path: str, file: Path, options: _Options) -> _Result:
         )
     owners = False if options.no_owners else None
     judgements = {
-        policy: judge(history, options.require, owners, options.certificates) for policy, history in histories.items()
+        policy: judge(history, options.require, owners, options.certificates, partial=options.partial)
+        for policy, history in histories.items()
     }
     chosen = next(iter(judgements))
     return _Result(
@@ -311,13 +316,16 @@ def _show(results: list[_Result]) -> None:
 def _show_one(result: _Result, judgement: Judgement) -> None:
     grants = f"{judgement.grants:,} grant{'' if judgement.grants == 1 else 's'}"
     click.echo(f"{result.path}: {_word(judgement.valid)}  ({judgement.events:,} events, {grants})")
+    if judgement.cut_off is not None:
+        told = f"cut off: {judgement.cut_off}. A line may be missing that clears somebody, so all is unknown"
+        click.echo(click.style(f"  {told} (--partial judges what is there)", fg="yellow"))
     width = max(len(name) for name in judgement.verdicts)
     for name, verdict in judgement.verdicts.items():
         mark = "required" if name in judgement.required else ""
         said = _count(verdict) or (verdict.note or "").partition("\n")[0]
         click.echo(f"  {name:<{width}}  {_word(verdict.valid, 8)}  {mark:<9}  {said}".rstrip())
     for name, verdict in judgement.verdicts.items():
-        if verdict.valid is False and verdict.findings:
+        if _tells(judgement, verdict):
             finding = verdict.findings[0]
             blame = f", blame {finding.blame}" if finding.blame else ""
             lines = ", ".join(str(line) for line in finding.events)
@@ -332,9 +340,17 @@ def _show_one(result: _Result, judgement: Judgement) -> None:
         _show_policies(result.policies)
 
 
+def _tells(judgement: Judgement, verdict: Verdict) -> bool:
+    """Whether the findings of a verdict say that something is wrong."""
+    return bool(verdict.findings) and (verdict.valid is False or judgement.cut_off is not None)
+
+
 def _told_first(judgement: Judgement) -> str | None:
-    """The verdict that `--explain` means without `--verdict`: the first required one that is false, else the first."""
-    false = [name for name, verdict in judgement.verdicts.items() if verdict.valid is False]
+    """The verdict that `--explain` means without `--verdict`: the first required one that is false, else the first.
+
+    Of a history that is cut off, those that found anything stand for the false ones.
+    """
+    false = [name for name, verdict in judgement.verdicts.items() if _tells(judgement, verdict)]
     return next((name for name in false if name in judgement.required), next(iter(false), None))
 
 

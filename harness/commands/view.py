@@ -26,7 +26,9 @@ STYLES = {
     "inconclusive": "yellow",
     "harness-error": "bold magenta",
 }
-VERDICT_ORDER = ("exclusion", "lease", "fencing", "linearizable", "fenced", "damage", "progress", "faults")
+VERDICT_ORDER = (
+    "exclusion", "lease", "fencing", "linearizable", "fenced", "damage", "conduct", "progress", "faults",
+)  # fmt: skip
 
 
 class Screen(Console):

@@ -3,7 +3,8 @@
 `read` gives the columnar `History` that the checkers work on; `harness.frames` has pandas frames of it.
 """
 
-from harness.history.events import History, from_events
+from harness.history.building import from_events
+from harness.history.events import History
 from harness.history.reader import read
 
 __all__ = ["History", "from_events", "read"]

@@ -30,7 +30,8 @@ from typing import Any
 
 from harness.errors import HistoryError, UsageError
 from harness.history import edn
-from harness.history.events import History, from_events
+from harness.history.building import from_events
+from harness.history.events import History
 
 #: What a failed release says of the hold that it was sent for.
 RELEASE_FAIL = {

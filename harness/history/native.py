@@ -1,6 +1,6 @@
 """Reading `history.jsonl`, fast where nothing is odd and exactly everywhere.
 
-Two ways to read a line that must never disagree. The *exact* one (`events.parse_event`) looks at one event as a dict
+Two ways to read a line that must never disagree. The *exact* one (`parsing.parse_event`) looks at one event as a dict
 and says what is wrong with it. The *fast* one decodes the lines of a chunk into typed structs, whose types are as
 strict as the contract: when one line doesn't fit, for whatever reason, the whole chunk goes to the exact way, which
 finds out whether it is an error, or just a history that uses an unknown `f` with keys of its own. So the fast way
@@ -31,8 +31,10 @@ import msgspec
 import numpy as np
 
 from harness.errors import HistoryError
+from harness.history.building import Builder, finish, not_last
 from harness.history.events import (
     ACQUIRE,
+    AUDIT,
     COLUMN_TYPES,
     CRASH,
     DEFAULT_LOCK,
@@ -50,19 +52,21 @@ from harness.history.events import (
     RELEASE,
     RENEW,
     RESOURCES,
+    SEEN,
+    STRING_ID,
     TIME_LIMIT,
     TYPES,
+    UNSEEN,
     WRITE,
-    Builder,
+    AuditRow,
     Columns,
+    End,
     FaultRow,
     History,
     Ints,
     Meta,
-    finish,
-    parse_fault,
-    parse_meta,
 )
+from harness.history.parsing import Malformed, is_end, parse_audit, parse_end, parse_fault, parse_meta
 
 #: Small, so that the structs of a chunk stay in the cache: 4 MB take a fifth longer.
 _CHUNK = 512 << 10
@@ -93,6 +97,9 @@ class _Row(msgspec.Struct, gc=False):
     read: _Integer | None = NONE
     version: _Integer | None = NONE
     seq: _Integer | None = NONE
+    id: _Integer | str | None = None
+    proves: bool | None = None
+    renewals: str | None = None
 
 
 _decode = msgspec.json.Decoder(_Row).decode
@@ -176,7 +183,10 @@ class _Part:
         self.path = path
         self.locks = _Codes()
         self.fs = _Codes({name: code for code, name in enumerate(KNOWN_F)})
+        self.ids: dict[str, int] = {}
         self.faults: dict[int, FaultRow] = {}
+        self.audits: dict[int, AuditRow] = {}
+        self.end: End | None = None
         self.arrays: dict[str, list[Ints]] = {name: [] for name in COLUMN_TYPES}
         self.count = 0
         self.lines = 0
@@ -197,14 +207,31 @@ class _Part:
         if b"" in lines:
             numbers = numbers[np.fromiter(map(bool, lines), bool, len(lines))]
             lines = [text for text in lines if text]
-        columns = self._fast(lines) if _is_utf8(chunk) else None
+        if self.end is not None and any(text.strip(_JSON_SPACE) for text in lines):
+            raise not_last(self.end, self.path)
+        columns = self._fast_to_the_end(lines, numbers) if _is_utf8(chunk) else None
         if columns is None:
             columns = self._exactly(lines, numbers)
-        else:
-            columns["line"] = numbers
         for name, array in columns.items():
             self.arrays[name].append(array)
         self.count += len(columns["time"])
+
+    def _fast_to_the_end(self, lines: list[bytes], numbers: Ints) -> dict[str, Any] | None:
+        """The columns of some lines, of which the last may be the end line; None when anything about them is odd."""
+        end = None
+        if lines and b'"end"' in lines[-1]:
+            try:
+                last = msgspec.json.decode(lines[-1])
+                if is_end(last):
+                    end = parse_end(last, int(numbers[-1]))
+            except (Malformed, msgspec.DecodeError, RecursionError):
+                return None
+        count = len(lines) if end is None else len(lines) - 1
+        columns = self._fast(lines[:count])
+        if columns is not None:
+            columns["line"] = numbers[:count]
+            self.end = end
+        return columns
 
     def _fast(self, lines: list[bytes]) -> dict[str, Any] | None:
         """The columns of some lines, or None when anything about them is odd."""
@@ -225,7 +252,7 @@ class _Part:
         if bool((contenders & (process <= -LIMIT - 1)).any()) or bool(((f == LOST) | (f == CRASH))[kind != INFO].any()):
             return None
         time = np.fromiter(map(attrgetter("time"), rows), np.int64, n)
-        bearing = f < CRASH
+        bearing = (f < CRASH) | (f == AUDIT)
         lock = np.zeros(n, np.int32)
         about = rows if bearing.all() else list(compress(rows, bearing.tobytes()))
         lock[bearing] = np.fromiter(map(locks.__getitem__, map(attrgetter("lock"), about)), np.int32, len(about))
@@ -263,6 +290,12 @@ class _Part:
         answered = (f == RENEW) | (f == RELEASE)
         held = [_HELD_CODES[row.held] for row in compress(rows, answered.tobytes())]
         some("held", answered, np.array(held, np.int8))
+        confirmed = answered & (kind == OK)
+        proves = [_HELD_CODES[row.proves] for row in compress(rows, confirmed.tobytes())]
+        some("proves", confirmed, np.array(proves, np.int8))
+        renewals = list(map(attrgetter("renewals"), grants))
+        some("renewals", granted, np.array([UNSEEN if word == "unseen" else SEEN for word in renewals], np.int8))
+        some("id", written, self._id_codes(list(map(attrgetter("id"), writes))))
         lost = f == LOST
         some("reason", lost, np.array([_reason(row.reason) for row in compress(rows, lost.tobytes())], np.int8))
         for at in np.flatnonzero(f == FAULT).tolist():
@@ -270,14 +303,32 @@ class _Part:
                 self.faults[self.count + at] = parse_fault(msgspec.json.decode(lines[at]))
             except (ValueError, msgspec.DecodeError, RecursionError):
                 return None
+        for at in np.flatnonzero(f == AUDIT).tolist():
+            try:
+                self.audits[self.count + at] = parse_audit(msgspec.json.decode(lines[at]))
+            except (ValueError, msgspec.DecodeError, RecursionError):
+                return None
         return columns
 
+    def _id_codes(self, ids: list[int | str | None]) -> Any:
+        if ids.count(None) == len(ids):
+            return NONE
+        known = self.ids
+        codes = [
+            STRING_ID + known.setdefault(name, len(known)) if isinstance(name, str) else NONE if name is None else name
+            for name in ids
+        ]
+        return np.array(codes, np.int64)
+
     def _exactly(self, lines: list[bytes], numbers: Ints) -> dict[str, Any]:
-        builder = Builder(self.path, self.locks, self.fs)
+        builder = Builder(self.path, self.locks, self.fs, self.ids)
         for text, number in zip(lines, numbers.tolist(), strict=True):
             if text.strip(_JSON_SPACE):
+                builder.expect_more()  # before the line is looked at: what stands behind the end may be anything
                 builder.add(number, _event(text, number, self.path))
+        self.end = builder.end
         self.faults.update((self.count + at, row) for at, row in builder.faults.items())
+        self.audits.update((self.count + at, row) for at, row in builder.audits.items())
         return builder.arrays()
 
     def columns(self) -> Columns:
@@ -286,7 +337,15 @@ class _Part:
             for name, parts in self.arrays.items()
         }
         self.arrays.clear()
-        return Columns(**arrays, locks=list(self.locks), fs=list(self.fs), faults=self.faults)
+        return Columns(
+            **arrays,
+            locks=list(self.locks),
+            fs=list(self.fs),
+            faults=self.faults,
+            ids=list(self.ids),
+            audits=self.audits,
+            end=self.end,
+        )
 
 
 _TYPE_CODES = {name: code for code, name in enumerate(TYPES)}
@@ -309,7 +368,7 @@ def _event(text: bytes, number: int, path: Path) -> object:
             text.decode()
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             row = None
-        if row is None or row.f == "fault":
+        if row is None or row.f in ("fault", "audit"):
             raise
     values = msgspec.structs.asdict(row)
     return {key: value for key, value in values.items() if value not in (NONE, None) and value == value}  # no NaN
@@ -366,7 +425,10 @@ class _Report:
     count: int
     locks: list[str]
     fs: list[str]
+    ids: list[str]
     faults: dict[int, FaultRow]
+    audits: dict[int, AuditRow]
+    end: End | None
     error: tuple[int, str] | None
 
 
@@ -426,7 +488,7 @@ def _read_half(path: Path, start: int, shared: int, pipe: int) -> None:
             for name, view in _views(memory, count):
                 np.concatenate(part.arrays.pop(name), out=view)
             del view
-    report = _Report(count, list(part.locks), list(part.fs), part.faults, error)
+    report = _Report(count, list(part.locks), list(part.fs), list(part.ids), part.faults, part.audits, part.end, error)
     with os.fdopen(pipe, "wb") as stream:
         stream.write(pickle.dumps(report))
 
@@ -443,10 +505,15 @@ def _views(memory: mmap.mmap, count: int) -> Iterator[tuple[str, Any]]:
 
 
 def _join(first: _Part, report: _Report, shared: int, path: Path) -> Columns:
+    if first.end is not None and (report.count or report.end is not None or report.error is not None):
+        raise not_last(first.end, path)
     if report.error is not None:
         line, reason = report.error
         raise HistoryError(path, line + first.lines if line else 0, reason)
     first.faults.update((first.count + at, row) for at, row in report.faults.items())
+    first.audits.update((first.count + at, row) for at, row in report.audits.items())
+    if report.end is not None:
+        first.end = End(report.end.line + first.lines, report.end.events)
     if not report.count:
         return first.columns()
     with mmap.mmap(shared, report.count * _ROW_BYTES) as memory:
@@ -458,6 +525,11 @@ def _join(first: _Part, report: _Report, shared: int, path: Path) -> Columns:
                 array = _recoded(view, report.locks, first.locks)
             elif name == "f":
                 array = _recoded(view, report.fs, first.fs)
+            elif name == "id" and report.ids:
+                array = view.copy()
+                strings = view >= STRING_ID
+                codes = _recoded(view[strings] - STRING_ID, report.ids, first.ids)
+                array[strings] = codes + STRING_ID
             first.arrays[name].append(array)
         columns = first.columns()  # copies, and drops what still looks into the shared memory
         del array, view

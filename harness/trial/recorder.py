@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
-from harness.history.events import Malformed, parse_event
+from harness.history.parsing import Malformed, parse_event
 from harness.trial.live import LiveState
 
 

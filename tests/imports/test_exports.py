@@ -15,7 +15,8 @@ from click.testing import CliRunner
 from harness.commands.export import command
 from harness.errors import UsageError
 from harness.history import imports
-from harness.history.events import History, from_events
+from harness.history.building import from_events
+from harness.history.events import History
 from harness.history.exports import to_edn, to_porcupine
 from harness.history.reader import read
 from tests.oracle.generate import Chooser, history

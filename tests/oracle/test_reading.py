@@ -12,7 +12,9 @@ import pytest
 
 from harness.errors import HistoryError
 from harness.history import native
-from harness.history.events import CRASH, FAULT, Builder, History, Meta, finish, parse_meta
+from harness.history.building import Builder, finish
+from harness.history.events import CRASH, FAULT, History, Meta
+from harness.history.parsing import parse_meta
 from tests.oracle.generate import Chooser, corrupt, encode, history
 
 

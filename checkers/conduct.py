@@ -1,0 +1,260 @@
+"""conduct: did each contender act only while it believed, and leave alone what it had given up?
+
+What the contenders did, by their own account: no clock and no other process is looked at, only the events of one
+process and one lock, in their order. `unheld-write`: a write that took effect, or may have, outside every belief of its
+process in that lock. `stray-renew`: a renew that returned ok outside every belief, of a lock that the process had never
+been granted, had given up (a release or a crash), or had lost more than a ttl before: somebody who gave the lock up
+keeps it from everybody else. Unknown without owners, or with neither a finding nor a grant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from checkers import words
+from checkers.findings import LISTED, Finding, Verdict
+from checkers.intervals import Model, lengths
+from harness.history.events import (
+    ACQUIRE,
+    CRASH,
+    FAIL,
+    INFO,
+    INVOKE,
+    LOST,
+    OK,
+    RELEASE,
+    RENEW,
+    RESOURCES,
+    WRITE,
+    Bools,
+    Ints,
+    group_order,
+)
+
+
+def check(model: Model) -> Verdict:
+    """False with any finding; unknown without owners, or when nobody was granted anything; else true."""
+    outside = _outside_of_belief(model)
+    writes = outside.where(model.history.f[outside.row] == WRITE)
+    acted = writes.where(_outcome(model, writes.row) != FAIL)
+    renews = _strays(model, outside.where(model.history.f[outside.row] == RENEW))
+    stats = {"unheld_writes": len(writes.row), "stray_renews": len(renews.row)}
+    if not model.owners:
+        return Verdict("unknown", stats=stats, note="a history without owners says nothing of who held the lock")
+    firsts, lasts = renews.groups()
+    total = len(acted.row) + len(firsts)
+    if total:
+        found = _unheld(model, acted) + _stray(model, renews, firsts, lasts)
+        return Verdict(False, words.ordered(found), total, stats)
+    if not len(model):
+        return Verdict("unknown", stats=stats, note="no grant")
+    return Verdict(True, stats=stats)
+
+
+@dataclass(frozen=True, eq=False)
+class _Acts:
+    """Writes and renews by the rows of their invokes: those of one process and lock side by side and in order."""
+
+    row: Ints
+    key: Ints
+    """Of its process and lock."""
+    grant: Ints
+    """The last grant of that process and lock before it, -1 where there was none."""
+
+    def where(self, chosen: Bools) -> _Acts:
+        return _Acts(self.row[chosen], self.key[chosen], self.grant[chosen])
+
+    def groups(self) -> tuple[Ints, Ints]:
+        """The places of the first and of the last of those after one grant, or before any of its process and lock."""
+        if not len(self.row):
+            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        changes = (self.grant[1:] != self.grant[:-1]) | (self.key[1:] != self.key[:-1])
+        firsts = np.concatenate(([0], np.flatnonzero(changes) + 1))
+        return firsts, np.append(firsts[1:], len(self.row)) - 1
+
+
+def _keys(model: Model, rows: Ints) -> Ints:
+    """A number for the process and lock of each row."""
+    keys: Ints = model.history.process[rows].astype(np.int64) * len(model.history.locks) + model.history.lock[rows]
+    return keys
+
+
+def _outside_of_belief(model: Model) -> _Acts:
+    """The writes, and the renews that returned ok, invoked outside every belief of their process in their lock."""
+    history = model.history
+    told = (history.f == WRITE) & (history.type == INVOKE)
+    told[history.mate[(history.f == RENEW) & (history.type == OK)]] = True
+    told[model.ok_row] = True
+    rows = np.flatnonzero(told)
+    key = _keys(model, rows)
+    order = group_order(key, max(1, len(history.processes)) * len(history.locks))
+    rows, key = rows[order], key[order]
+    # Whose last grant is the nearest to the left, if that is of the same group.
+    is_grant = history.f[rows] == ACQUIRE
+    place = np.maximum.accumulate(np.where(is_grant, np.arange(len(rows)), -1))
+    at = np.flatnonzero(~is_grant)
+    place, row, key_here = place[at], rows[at], key[at]
+    granted = place >= 0
+    granted[granted] = key[place[granted]] == key_here[granted]
+    grant_of_row = np.full(len(history), -1, dtype=np.int64)
+    grant_of_row[model.ok_row] = np.arange(len(model))
+    grant = np.full(len(at), -1, dtype=np.int64)
+    grant[granted] = grant_of_row[rows[place[granted]]]
+    outside = ~granted
+    outside[granted] = row[granted] > model.belief_end_row[grant[granted]]
+    return _Acts(row, key_here, grant).where(outside)
+
+
+def _outcome(model: Model, invokes: Ints) -> Ints:
+    """What became of some operations: OK, FAIL or INFO."""
+    done = model.history.mate[invokes]
+    if not len(done):
+        return np.empty(0, dtype=np.int8)
+    outcome: Ints = np.where(done >= 0, model.history.type[done], INFO)
+    return outcome
+
+
+# -- renews -----------------------------------------------------------------------------------------------------------
+
+
+def _strays(model: Model, renews: _Acts) -> _Acts:
+    """Of renews outside of belief those of a lock that was never had, given up, or lost long before."""
+    history, n = model.history, len(model.history)
+    if not len(renews.row):
+        return renews
+    given = _given_up(model, renews)
+    ended = np.where(renews.grant >= 0, model.belief_end_row[renews.grant] if len(model) else n, n)
+    lost = np.zeros(len(renews.row), dtype=bool)
+    known = ended < n
+    lost[known] = history.f[ended[known]] == LOST
+    ttl = model.ttl[renews.grant[lost]]
+    since = history.time[renews.row[lost]] - history.time[ended[lost]]
+    lost[lost] = ~np.isnan(ttl) & (since > lengths(np.where(np.isnan(ttl), 0.0, ttl), 1.0))
+    return renews.where((renews.grant < 0) | (given < renews.row) | lost)
+
+
+def _given_up(model: Model, renews: _Acts) -> Ints:
+    """The first release invoke or crash since the last grant before each renew, `len(history)` where there is none."""
+    history, n = model.history, len(model.history)
+    given = np.full(len(renews.row), n, dtype=np.int64)
+    if not len(model):
+        return given
+    released = np.flatnonzero((history.f == RELEASE) & (history.type == INVOKE))
+    since = np.sort(_keys(model, released) * n + released)
+    had = np.flatnonzero(renews.grant >= 0)
+    asked = renews.key[had] * n + model.ok_row[renews.grant[had]]
+    at = np.searchsorted(since, asked)
+    some = at < len(since)
+    release = since[at[some]]
+    # One of another process or lock is none.
+    given[had[some]] = np.where(release // n == renews.key[had[some]], release % n, n)
+    given[had] = np.minimum(given[had], model.crash_row[renews.grant[had]])
+    return given
+
+
+def _stray(model: Model, renews: _Acts, firsts: Ints, lasts: Ints) -> list[Finding]:
+    """One finding for the renews after each grant, as many as are listed."""
+    if not len(firsts):
+        return []
+    # Each ends with the ok of its first renew.
+    first_of_all = np.argsort(model.history.mate[renews.row[firsts]], kind="stable")[:LISTED]
+    firsts, lasts = firsts[first_of_all], lasts[first_of_all]
+    leading = _Acts(renews.row[firsts], renews.key[firsts], renews.grant[firsts])
+    given = _given_up(model, leading)
+    found = []
+    for k, (first, grant) in enumerate(zip(leading.row.tolist(), leading.grant.tolist(), strict=True)):
+        since = int(given[k]) if given[k] < first else -1 if grant < 0 else int(model.belief_end_row[grant])
+        more = int(lasts[k] - firsts[k])
+        found.append(_stray_finding(model, first, int(renews.row[lasts[k]]), since, more))
+    return found
+
+
+def _stray_finding(model: Model, first: int, last: int, since: int, more: int) -> Finding:
+    """Of the renews from row `first` to `last`, `more` after the first; `since` is what gave the lock up, or -1."""
+    history = model.history
+    who, name = f"contender {history.process_name(first)}", history.locks[int(history.lock[first])]
+    sent, ended = int(history.time[first]), int(history.time[last])
+    start = sent if since < 0 else int(history.time[since])
+    again = f" (and {more} more, the last {words.span(ended - start)} after that)" if more else ""
+    if since < 0:
+        text = f"{who}, which had never been granted lock {name!r}, sent a renew of it that succeeded{again}"
+    else:
+        when = words.after(sent, start) + (", more than a ttl," if history.f[since] == LOST else "")
+        text = (
+            f"{who} {_what(model, since, name)}; {when} it sent a renew all the same, which succeeded{again}: it "
+            "keeps from everybody else what it had given up"
+        )
+    events, time = words.lines(model, (int(history.mate[first]), since))
+    return Finding("stray-renew", name, events, words.sentence(text), time, words.seconds(ended - start))
+
+
+# -- writes -----------------------------------------------------------------------------------------------------------
+
+
+def _unheld(model: Model, writes: _Acts) -> list[Finding]:
+    """One finding a write, as many as are listed."""
+    if not len(writes.row):
+        return []
+    done = model.history.mate[writes.row]
+    last = np.where(done >= 0, done, writes.row)
+    refused = _ungranted(model)
+    found = []
+    for k in np.argsort(last, kind="stable")[:LISTED].tolist():
+        row, key, grant = int(writes.row[k]), int(writes.key[k]), int(writes.grant[k])
+        why = -1 if grant < 0 else int(model.belief_end_row[grant])
+        at = int(np.searchsorted(refused, key * len(model.history) + row)) - 1
+        if at >= 0 and refused[at] // len(model.history) == key:
+            why = max(why, int(refused[at] % len(model.history)))
+        found.append(_unheld_finding(model, row, int(last[k]), why))
+    return found
+
+
+def _ungranted(model: Model) -> Ints:
+    """The invokes and completions of the acquires that didn't return ok, as (key * n + row), ascending."""
+    history = model.history
+    invoked = np.flatnonzero((history.f == ACQUIRE) & (history.type == INVOKE))
+    invoked = invoked[_outcome(model, invoked) != OK]
+    done = history.mate[invoked].astype(np.int64)
+    rows = np.concatenate((invoked, done[done >= 0]))
+    ungranted: Ints = np.sort(_keys(model, rows) * len(history) + rows)
+    return ungranted
+
+
+def _unheld_finding(model: Model, invoke: int, last: int, why: int) -> Finding:
+    """Of the write invoked in row `invoke`; `why` is the row that says that it believed in nothing then, or -1."""
+    history = model.history
+    who, name = f"contender {history.process_name(invoke)}", history.locks[int(history.lock[invoke])]
+    resource = RESOURCES[int(history.resource[invoke])]
+    became = (
+        "it was accepted" if last != invoke and history.type[last] == OK else "nobody knows whether it was accepted"
+    )
+    text = f"{who} sent a write to the {resource} resource under lock {name!r}"
+    if why < 0:
+        text = f"{text} without having asked for it: {became}"
+    else:
+        when = words.after(int(history.time[invoke]), int(history.time[why]))
+        sent = f"{when} it sent a write to the {resource} resource under it all the same"
+        text = f"{who} {_what(model, why, name)}; {sent}: {became}"
+    events, time = words.lines(model, (last, why))
+    return Finding("unheld-write", name, events, words.sentence(text), time)
+
+
+def _what(model: Model, row: int, name: str) -> str:
+    """The event because of which a contender didn't believe that it held a lock."""
+    history = model.history
+    f, kind = int(history.f[row]), int(history.type[row])
+    if f == RELEASE:
+        return f"released lock {name!r}"
+    if f == LOST:
+        return f"noticed that it had lost lock {name!r}"
+    if f == CRASH:
+        return f"crashed, and with it its hold of lock {name!r}"
+    if kind == INVOKE:
+        return f"asked for lock {name!r}, and had no answer"
+    return (
+        f"was refused lock {name!r}"
+        if kind == FAIL
+        else f"asked for lock {name!r}, and never learned whether it got it"
+    )
