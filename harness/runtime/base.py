@@ -153,7 +153,10 @@ class Site(Protocol):
         """Remove nodes and their services, with their volumes, in parallel; frozen or paused ones too. Idempotent."""
 
     def close(self) -> None:
-        """Remove all that is left of this site, network last. Idempotent. Raises HarnessError naming what stays."""
+        """Remove all that is left of this site, network last, and what is still being created. Idempotent.
+
+        Nothing can be created any more from here on. Raises HarnessError naming what stays.
+        """
 
     def how_to_remove(self) -> str:
         """The command that removes this site when it was kept."""
@@ -162,8 +165,25 @@ class Site(Protocol):
 class Runtime(Protocol):
     """A place where nodes can live. Constructed without arguments; raises RuntimeUnavailable when it can't be used."""
 
-    def open_site(self, site_id: str, *, images: Mapping[str, str] | None = None) -> Site:
-        """A new site with its own internal dual-stack network. `images` overrides image names with references."""
+    def open_site(
+        self,
+        site_id: str,
+        *,
+        images: Mapping[str, str] | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> Site:
+        """A new site with its own internal dual-stack network. `images` overrides image names with references.
+
+        `check` is called before each step of a start-up (the network, each node, each service), and may raise to give
+        up. `restart_service` and all that removes never ask it.
+        """
+
+    def sweep(self, within_seconds: float) -> list[str]:
+        """Remove all that the open sites of this runtime have, whatever other threads are at; the process is leaving.
+
+        They can't create anything any more. Sites that are being opened are among them. Returns a sentence for
+        whatever could not be removed in that time; never takes much longer, nor raises, when the place doesn't answer.
+        """
 
     def describe(self) -> dict[str, str]:
         """Versions and limits of the place, for `trial.json` and `doctor`: engine, api, kernel, cgroup, storage."""

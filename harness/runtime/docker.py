@@ -10,24 +10,28 @@ from __future__ import annotations
 import logging
 import shlex
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import Any
 
-from harness.errors import HarnessError
+from harness.errors import FencepostError, HarnessError
 from harness.runtime import labels, network, removal
 from harness.runtime.base import Node, NodeSpec
 from harness.runtime.cleaning import clean
+from harness.runtime.creations import Creations
 from harness.runtime.engine import Engine, telling
 from harness.runtime.owner import Owner
-from harness.runtime.pod import DockerNode
+from harness.runtime.pod import DockerNode, Place
 from harness.runtime.turn import turn
 
 log = logging.getLogger(__name__)
 
 PARALLEL = 6
 """Containers created and started at once. On two cores three at once take a third longer in all, nine are no faster."""
+CLOSE_SECONDS = 90.0
+"""For removing a whole site; a busy engine was seen to need six seconds for two pods, and 14 s for one start."""
 
 
 class DockerRuntime:
@@ -35,10 +39,45 @@ class DockerRuntime:
 
     def __init__(self) -> None:
         self.engine = Engine()
+        self._sites: list[DockerSite] = []
+        self._lock = threading.Lock()  # guards the one above
 
-    def open_site(self, site_id: str, *, images: Mapping[str, str] | None = None) -> DockerSite:
-        """A new site with its own network. `images` overrides image names with references."""
-        return DockerSite(self.engine, site_id, images or {})
+    def open_site(
+        self,
+        site_id: str,
+        *,
+        images: Mapping[str, str] | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> DockerSite:
+        """A new site with its own network. `images` overrides image names with references; `check` as in `Runtime`."""
+        site = DockerSite(self.engine, site_id, images or {}, check)
+        with self._lock:  # before it has anything in the engine: `sweep` must know of it
+            self._sites = [*(known for known in self._sites if not known.closed), site]
+        site.open()
+        return site
+
+    def sweep(self, within_seconds: float) -> list[str]:
+        """Remove all that the sites of this runtime still have, and let none of them create any more; see `Runtime`."""
+        with self._lock:
+            sites = [site for site in self._sites if not site.closed]
+        said: list[str] = []
+
+        def close(site: DockerSite) -> None:
+            try:
+                site.close(within_seconds=within_seconds)
+            except FencepostError as error:
+                said.append(str(error))
+
+        # Threads of its own, and daemons: an engine that hangs holds up nobody beyond the time.
+        threads = [threading.Thread(target=close, args=(site,), daemon=True) for site in sites]
+        deadline = time.monotonic() + within_seconds
+        for thread in threads:
+            thread.start()
+        for site, thread in zip(sites, threads, strict=True):
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                said.append(f"site {site.id} could not be removed in {within_seconds:g} s. Try {site.how_to_remove()}")
+        return said
 
     def describe(self) -> dict[str, str]:
         """Versions and limits of the engine: engine, api, kernel, os, architecture, cgroup, storage, cpus, …"""
@@ -63,9 +102,9 @@ class DockerRuntime:
 
 
 class DockerSite:
-    """The nodes of one trial or lane (`harness.runtime.base.Site`)."""
+    """The nodes of one trial or lane (`harness.runtime.base.Site`). `open` comes first: until then it has nothing."""
 
-    def __init__(self, engine: Engine, site_id: str, images: Mapping[str, str]) -> None:
+    def __init__(self, engine: Engine, site_id: str, images: Mapping[str, str], check: Callable[[], None]) -> None:
         self.engine = engine
         self._id = labels.check_site_id(site_id)
         self._overrides = dict(images)
@@ -74,9 +113,46 @@ class DockerSite:
         self._addresses = network.Addresses()
         self._lock = threading.Lock()  # guards the three above
         self._turn = _SharedTurn(f"site {site_id}")
-        self._closed = False
+        self._check = check
+        self._creations = Creations()
         self.labels = {labels.PROJECT: "1", labels.SITE: site_id, labels.OWNER: Owner.current().label()}
-        self.network = network.create(engine, site_id, self.labels)
+        self._place: Place | None = None
+        self.closed = False
+        """Whether everything is gone, or was never there."""
+
+    def open(self) -> None:
+        """Create its network. After an error nothing of it is left."""
+        try:
+            self._check()
+            made = network.create(self.engine, self._id, self.labels, self._creations)
+        except BaseException:
+            # A refusal has created nothing, and what carries the site's label then is another's. Without an answer it
+            # may have been created, and is ours by the owner's label.
+            if self._creations.lost:
+                self.close(mine_alone=True)
+            self._creations.end()
+            self.closed = True
+            raise
+        self._place = Place(
+            self.engine,
+            self._id,
+            self.labels,
+            made,
+            self.reference,
+            lambda: self.starting(self._check),
+            self._creations,
+            self._check,
+        )
+
+    @property
+    def network(self) -> network.Network:
+        """Its network, once it is open."""
+        return self._open_place.network
+
+    @property
+    def _open_place(self) -> Place:
+        assert self._place is not None, "open() comes first"
+        return self._place
 
     @property
     def id(self) -> str:
@@ -96,7 +172,7 @@ class DockerSite:
 
     def start_nodes(self, specs: Sequence[NodeSpec]) -> list[Node]:
         """Create and start nodes, in parallel, in the order of the specs. On an error none of them is left."""
-        if self._closed:
+        if self._creations.ended:
             raise HarnessError(f"site {self._id} is closed")
         for spec in specs:
             labels.check_node_name(spec.name)
@@ -108,11 +184,11 @@ class DockerSite:
                     names = [node.name for node in nodes]
                     self._forget(nodes)
                     raise HarnessError(f"site {self._id} has a node {spec.name} already (of {[*names, spec.name]})")
-                node = DockerNode(self, spec, self._addresses.take())
+                node = DockerNode(self._open_place, spec, self._addresses.take())
                 self._nodes[spec.name] = node
                 nodes.append(node)
         try:
-            with self._turn:
+            with self.starting(self._check):
                 _each(nodes, DockerNode.create_and_start)
         except BaseException:
             self.remove_nodes(nodes)
@@ -121,7 +197,7 @@ class DockerSite:
 
     def remove_nodes(self, nodes: Sequence[Node]) -> None:
         """Remove nodes and their services, with their volumes, in parallel; frozen or paused ones too. Idempotent."""
-        mine = [node for node in nodes if isinstance(node, DockerNode) and node.site is self]
+        mine = [node for node in nodes if isinstance(node, DockerNode) and node.place is self._place]
         if len(mine) != len(nodes):
             raise HarnessError(f"site {self._id} was given nodes of another site to remove")
         if not mine:
@@ -134,20 +210,20 @@ class DockerSite:
         if stayed:
             raise HarnessError(f"not removed from site {self._id}: " + "; ".join(stayed))
 
-    def close(self) -> None:
-        """Remove all that is left of this site, network last. Idempotent. Raises HarnessError naming what stays."""
-        self._closed = True
-        stayed: list[str] = []
-        for _ in range(2):  # a second look: what was being created while the first one removed
-            things = [thing for site in removal.find(self.engine, self._id) for thing in site.things]
-            if not things:
-                break
-            stayed = removal.remove(self.engine, things)
-        left = [str(thing) for site in removal.find(self.engine, self._id) for thing in site.things]
+    def close(self, *, within_seconds: float = CLOSE_SECONDS, mine_alone: bool = False) -> None:
+        """Remove all that is left of this site, network last. Idempotent. Raises HarnessError naming what stays.
+
+        Nothing is created any more from here on. What was asked for and has no answer yet is waited for; the end is
+        when two looks, after the last answer, have found nothing. With `mine_alone` only what this process made.
+        """
+        self._creations.end()
+        owner = self.labels[labels.OWNER] if mine_alone else None
+        left = removal.until_gone(self.engine, self._id, self._creations, within_seconds, owner=owner)
         with self._lock:
             self._forget(list(self._nodes.values()))
         if left:
-            raise HarnessError(f"left of site {self._id}: {'; '.join(stayed or left)}. Try {self.how_to_remove()}")
+            raise HarnessError(f"left of site {self._id}: {'; '.join(left)}. Try {self.how_to_remove()}")
+        self.closed = True
 
     def how_to_remove(self) -> str:
         """The command that removes this site when it was kept."""
@@ -189,10 +265,7 @@ class _SharedTurn:
         try:
             yield
         finally:
-            self.__exit__()
-
-    def __enter__(self) -> None:
-        self._enter(lambda: None)
+            self._leave()
 
     def _enter(self, check: Callable[[], None]) -> None:
         with self._lock:  # the threads that come while one waits wait here, and then share what it got
@@ -204,7 +277,7 @@ class _SharedTurn:
                 self._held = held
             self._inside += 1
 
-    def __exit__(self, *_: object) -> None:
+    def _leave(self) -> None:
         with self._lock:
             self._inside -= 1
             if self._inside == 0:

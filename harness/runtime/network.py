@@ -27,6 +27,7 @@ from docker.types import IPAMConfig, IPAMPool
 
 from harness.errors import HarnessError, UsageError
 from harness.runtime import labels
+from harness.runtime.creations import Creations
 from harness.runtime.engine import Engine, telling
 
 log = logging.getLogger(__name__)
@@ -92,45 +93,51 @@ class Network:
     notes: tuple[str, ...] = ()
 
 
-def create(engine: Engine, site_id: str, marks: Mapping[str, str]) -> Network:
-    """Create the network of a site.
+def create(engine: Engine, site_id: str, marks: Mapping[str, str], creations: Creations) -> Network:
+    """Create the network of a site; `creations` is told of each try.
 
     An engine that can't do IPv6 gets an IPv4 network, with a note (which trials record) that says why. Raises
     HarnessError when the site exists already or no free range was found.
     """
     name = labels.network_name(site_id)
     chance = random.SystemRandom()
-    try:
-        network_id, subnets = _try_subnets(engine, name, marks, chance, ipv6=True)
-    except APIError as error:
-        dual_stack_failed = error
-    else:
-        return Network(network_id, name, subnets)
-    # IPv4 alone works where both did not: then IPv6 it was. Else the error is about something else, and is told.
     with telling(f"creating network {name}"):
-        network_id, subnets = _try_subnets(engine, name, marks, chance, ipv6=False)
+        try:
+            network_id, subnets = _try_subnets(engine, name, marks, chance, creations, ipv6=True)
+            return Network(network_id, name, subnets)
+        except APIError as error:
+            dual_stack_failed = error
+        # IPv4 alone works where both did not: then IPv6 it was. Else the error is about something else, and is told.
+        network_id, subnets = _try_subnets(engine, name, marks, chance, creations, ipv6=False)
     note = f"the network has no IPv6, since Docker refused it: {dual_stack_failed.explanation or dual_stack_failed}"
     log.warning("site %s: %s", site_id, note)
     return Network(network_id, name, subnets, (note,))
 
 
 def _try_subnets(
-    engine: Engine, name: str, marks: Mapping[str, str], chance: random.Random, *, ipv6: bool
+    engine: Engine,
+    name: str,
+    marks: Mapping[str, str],
+    chance: random.Random,
+    creations: Creations,
+    *,
+    ipv6: bool,
 ) -> tuple[str, Subnets]:
     """Raises APIError for what other subnets would not mend."""
     taken: list[str] = []
     for _ in range(TRIES):
         subnets = random_subnets(chance, ipv6)
         try:
-            answer: dict[str, Any] = engine.api.create_network(
-                name,
-                driver="bridge",
-                internal=True,
-                enable_ipv6=ipv6,
-                check_duplicate=True,
-                labels=dict(marks),
-                ipam=IPAMConfig(pool_configs=subnets.pools()),
-            )
+            with creations.asking(f"network {name}"):
+                answer: dict[str, Any] = engine.api.create_network(
+                    name,
+                    driver="bridge",
+                    internal=True,
+                    enable_ipv6=ipv6,
+                    check_duplicate=True,
+                    labels=dict(marks),
+                    ipam=IPAMConfig(pool_configs=subnets.pools()),
+                )
         except APIError as error:
             words = str(error.explanation or error).lower()
             if "already exists" in words and name.lower() in words:

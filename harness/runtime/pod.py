@@ -9,9 +9,10 @@ import tarfile
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from docker.errors import NotFound
 from docker.types import EndpointConfig, Healthcheck, LogConfig
@@ -19,11 +20,10 @@ from docker.types import EndpointConfig, Healthcheck, LogConfig
 from harness.errors import HarnessError, UsageError
 from harness.runtime import labels, removal
 from harness.runtime.base import Completed, LineHandler, NodeSpec, ServiceSpec
-from harness.runtime.engine import telling
+from harness.runtime.creations import Creations
+from harness.runtime.engine import Engine, telling
+from harness.runtime.network import Network
 from harness.runtime.stream import ExecProcess, Lines, start_exec
-
-if TYPE_CHECKING:
-    from harness.runtime.docker import DockerSite
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +49,25 @@ EXITED_WITHIN_SECONDS = 10.0
 LOG_LIMITS = {"max-size": "64m", "max-file": "2"}
 
 
+@dataclass(frozen=True)
+class Place:
+    """The site that a node stands on, as far as the node needs it: one object for all nodes of a site.
+
+    `reference` gives the reference behind an image name; `starting` holds the machine's turn for heavy start-ups;
+    `creations` is told of all that is created; `check` is called before each step of a start-up, and may raise to give
+    up.
+    """
+
+    engine: Engine
+    site_id: str
+    labels: Mapping[str, str]
+    network: Network
+    reference: Callable[[str], str]
+    starting: Callable[[], AbstractContextManager[None]]
+    creations: Creations
+    check: Callable[[], None]
+
+
 @dataclass
 class _Service:
     """A service on a node: its container, what it was made from, and what an earlier container of it had written."""
@@ -61,11 +80,11 @@ class _Service:
 class DockerNode:
     """One pod (`harness.runtime.base.Node`)."""
 
-    def __init__(self, site: DockerSite, spec: NodeSpec, host_number: int) -> None:
-        self.site, self.spec, self.host_number = site, spec, host_number
-        self.engine = site.engine
-        self._addresses = site.network.subnets.addresses(host_number)
-        self._container = labels.container_name(site.id, spec.name)
+    def __init__(self, place: Place, spec: NodeSpec, host_number: int) -> None:
+        self.place, self.spec, self.host_number = place, spec, host_number
+        self.engine = place.engine
+        self._addresses = place.network.subnets.addresses(host_number)
+        self._container = labels.container_name(place.site_id, spec.name)
         self._service: _Service | None = None
         if spec.service is not None:
             self._service = _Service(self._container, spec.service)
@@ -154,10 +173,12 @@ class DockerNode:
         """Create the service's container, joined to this node, and start it."""
         if self._service is not None:
             raise HarnessError(f"node {self.name} has a service already ({self._service.spec.image})")
-        service = _Service(labels.container_name(self.site.id, self.name, "service"), spec)
-        with self.site.starting():
+        service = _Service(labels.container_name(self.place.site_id, self.name, "service"), spec)
+        with self.place.starting():
+            self.place.check()
             self._create_service(service)
             self._service = service
+            self.place.check()
             self._start(service.container)
 
     def restart_service(self, *, keep_data: bool = True) -> None:
@@ -199,12 +220,13 @@ class DockerNode:
     def create_and_start(self) -> None:
         """Create the node container and start it (`Site.start_nodes` calls this, in parallel)."""
         spec = self.spec
+        self.place.check()
         if self._service is not None:
             self._create_service(self._service)
         else:
             self._create(
                 self._container,
-                self.site.reference(spec.image),
+                self.place.reference(spec.image),
                 part="node",
                 entrypoint=list(NODE_COMMAND),
                 host_config={
@@ -213,6 +235,7 @@ class DockerNode:
                     "cap_add": list(CAPABILITIES) if spec.faultable else [],
                 },
             )
+        self.place.check()
         self._start(self._container)
 
     def _the_service(self) -> _Service:
@@ -229,7 +252,7 @@ class DockerNode:
             host_config |= {"network_mode": joined, "pid_mode": joined}
         self._create(
             service.container,
-            self.site.reference(spec.image),
+            self.place.reference(spec.image),
             part="service",
             command=list(spec.command) or None,
             environment=dict(spec.env),
@@ -248,16 +271,16 @@ class DockerNode:
             endpoint = EndpointConfig(
                 api.api_version, aliases=aliases, ipv4_address=ipv4, ipv6_address=ipv6[0] if ipv6 else None
             )
-            host_config = {**host_config, "network_mode": self.site.network.name}
-            config["networking_config"] = {"EndpointsConfig": {self.site.network.name: endpoint}}
+            host_config = {**host_config, "network_mode": self.place.network.name}
+            config["networking_config"] = {"EndpointsConfig": {self.place.network.name: endpoint}}
             host_config |= {"dns": [NAMESERVER], "dns_opt": list(RESOLVER_OPTIONS)}
             config["hostname"] = self.name
         marks = {labels.NODE: self.name, labels.ROLE: self.spec.role, labels.PART: part}
-        with telling(f"creating {container} from {image}"):
+        with telling(f"creating {container} from {image}"), self.place.creations.asking(f"container {container}"):
             api.create_container(
                 image,
                 name=container,
-                labels=self.site.labels | marks,
+                labels={**self.place.labels, **marks},
                 stop_signal="SIGKILL",
                 healthcheck=Healthcheck(test=["NONE"]),  # an image's own would run programs in the middle of a trial
                 host_config=api.create_host_config(

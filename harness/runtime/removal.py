@@ -17,11 +17,16 @@ from docker.errors import APIError, NotFound
 
 from harness.errors import HarnessError
 from harness.runtime import labels
+from harness.runtime.creations import Creations
 from harness.runtime.engine import Engine, telling
 from harness.runtime.owner import Owner, State
 
 DEADLINE_SECONDS = 60.0
 """For one `remove`; a busy engine was seen to need six seconds for two pods."""
+LOOKS_APART_SECONDS = 0.1
+SETTLE_SECONDS = 1.0
+"""Between two looks for what may have come, while the engine still owes an answer."""
+LOST_SECONDS = 5.0
 PARALLEL = 8
 
 
@@ -34,6 +39,7 @@ class Thing:
     name: str
     state: str = ""
     node: str = ""
+    owner: str | None = None
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}" + (f" ({self.state})" if self.state else "")
@@ -86,9 +92,9 @@ def find(engine: Engine, site_id: str | None = None) -> list[SiteLeft]:
     for container in engine.containers(*wanted):
         add(_container(container), container["Labels"])
     for network in engine.networks(*wanted):
-        add(Thing("network", network["Id"], network["Name"]), network["Labels"])
+        add(Thing("network", network["Id"], network["Name"], owner=_owner(network)), network["Labels"])
     for volume in engine.volumes(*wanted):
-        add(Thing("volume", volume["Name"], volume["Name"]), volume["Labels"])
+        add(Thing("volume", volume["Name"], volume["Name"], owner=_owner(volume)), volume["Labels"])
     return [sites[key] for key in sorted(sites)]
 
 
@@ -100,12 +106,52 @@ def containers_of(engine: Engine, site_id: str, nodes: set[str]) -> list[Thing]:
 
 def _container(listed: dict[str, Any]) -> Thing:
     name = (listed["Names"] or [listed["Id"][:12]])[0].lstrip("/")
-    return Thing("container", listed["Id"], name, listed["State"], (listed["Labels"] or {}).get(labels.NODE, ""))
+    node = (listed["Labels"] or {}).get(labels.NODE, "")
+    return Thing("container", listed["Id"], name, listed["State"], node, _owner(listed))
 
 
-def remove(engine: Engine, things: Iterable[Thing]) -> list[str]:
+def _owner(listed: dict[str, Any]) -> str | None:
+    owner: str | None = (listed["Labels"] or {}).get(labels.OWNER)
+    return owner
+
+
+def until_gone(
+    engine: Engine, site_id: str, creations: Creations, within_seconds: float, *, owner: str | None = None
+) -> list[str]:
+    """Remove all of a site, and what still comes of what was asked for; returns what stays, one sentence each.
+
+    `creations` has ended. It is over when two looks, `LOOKS_APART_SECONDS` apart and both after the last answer, have
+    found nothing. What was asked for and got no answer at all is looked for `LOST_SECONDS` longer, and told, since it
+    may come later still. With an `owner` only what carries that owner's label.
+    """
+    deadline = time.monotonic() + within_seconds
+    patient_until: float | None = None
+    empty = 0
+    stayed: list[str] = []
+    unanswered: list[str] = []
+    while True:
+        things = [thing for site in find(engine, site_id) for thing in site.things if owner in (None, thing.owner)]
+        if things:
+            left = deadline - time.monotonic()
+            stayed = remove(engine, things, within_seconds=max(0.0, left))
+            empty = 0
+        elif not unanswered:
+            stayed, empty = [], empty + 1
+        if time.monotonic() > deadline:
+            return stayed or [f"{name}: asked for, and the engine has given no answer yet" for name in unanswered]
+        lost = creations.lost
+        if lost and patient_until is None:
+            patient_until = min(deadline, time.monotonic() + LOST_SECONDS)
+        if empty >= 2 and time.monotonic() >= (patient_until or 0.0):
+            return [f"{name}: asked for, but the engine gave no answer, so it may come later" for name in lost]
+        # The first look removes what is there already, while the engine is still busy with the rest.
+        unanswered = creations.settle(min(SETTLE_SECONDS, max(0.0, deadline - time.monotonic())))
+        time.sleep(LOOKS_APART_SECONDS)
+
+
+def remove(engine: Engine, things: Iterable[Thing], *, within_seconds: float = DEADLINE_SECONDS) -> list[str]:
     """Remove them, containers first, networks and volumes after; returns what stayed, one sentence each."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
+    deadline = time.monotonic() + within_seconds
     todo = list(things)
     stayed: list[str] = []
     for kind in ("container", "network", "volume"):

@@ -122,13 +122,13 @@ def test_no_question_leaves_by_dns(pair: list[Node]) -> None:
     began = time.monotonic()
     assert pair[0].run(["python3", "-c", look]).exit_code == 9
     assert time.monotonic() - began < 9
-    found = pair[0].engine.api.inspect_container(f"fencepost-{pair[0].site.id}-n1")  # type: ignore[attr-defined]
+    found = pair[0].engine.api.inspect_container(f"fencepost-{pair[0].place.site_id}-n1")  # type: ignore[attr-defined]
     assert found["HostConfig"]["Dns"] == ["127.0.0.1"]
 
 
 def test_no_host_port_is_published(pair: list[Node], runtime: DockerRuntime) -> None:
     """Nothing of a site is reachable through a port of the host."""
-    for container in runtime.engine.containers(f"fencepost.site={pair[0].site.id}"):  # type: ignore[attr-defined]
+    for container in runtime.engine.containers(f"fencepost.site={pair[0].place.site_id}"):  # type: ignore[attr-defined]
         assert all("PublicPort" not in port for port in container["Ports"])
 
 
@@ -208,7 +208,7 @@ def test_the_service_is_unprivileged_and_the_node_has_just_what_is_needed(
     """Nobody is privileged; the service has its image's defaults; the node's capabilities are the documented five."""
     node = pair[0]
     assert isinstance(node, DockerNode)
-    base = f"fencepost-{node.site.id}-n1"
+    base = f"fencepost-{node.place.site_id}-n1"
     outer, inner = (runtime.engine.api.inspect_container(name) for name in (base, f"{base}-service"))
     assert not outer["HostConfig"]["Privileged"]
     assert outer["HostConfig"]["CapDrop"] == ["ALL"]
@@ -404,7 +404,7 @@ def test_kill_9_of_the_harness_ends_stdin_on_the_node(pair: list[Node]) -> None:
     node = pair[0]
     assert isinstance(node, DockerNode)
     harness = subprocess.Popen(
-        [sys.executable, "-c", SPAWN, f"fencepost-{node.site.id}-n1", LAST_WORDS, "/killed"],
+        [sys.executable, "-c", SPAWN, f"fencepost-{node.place.site_id}-n1", LAST_WORDS, "/killed"],
         stdout=subprocess.PIPE,
         text=True,
     )
