@@ -20,7 +20,7 @@ import time
 
 TYPE_CHECKING = False  # what typing's own is; importing that takes longer than all of the above
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import FrameType
 
 HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -60,7 +60,7 @@ def _hear(number: int, frame: FrameType | None) -> None:
         _Hearing.answer()
 
 
-class answering:  # noqa: N801 (a context manager that reads as one; contextlib would be another import)
+class answering:
     """While inside, a signal calls `answer` instead of ending the process.
 
     It is called between two instructions of the main thread: it may note something down or write to a pipe, and must

@@ -8,7 +8,9 @@ import textwrap
 
 import click
 
+from harness.commands.interrupt import attended
 from harness.doctor import Examination, examine
+from harness.runtime.docker import DockerRuntime
 
 _COLOURS = {"ok": "green", "limited": "yellow", "missing": "cyan", "failed": "red", "unknown": "magenta"}
 _WIDTH = 100
@@ -27,7 +29,11 @@ def command(as_json: bool) -> None:
       fencepost doctor
       fencepost doctor --json | jq .ok
     """
-    examination = examine(lambda line: click.echo(f"{line} …", err=True))
+    runtimes: list[DockerRuntime] = []
+    examination = attended(
+        lambda: examine(lambda line: click.echo(f"{line} …", err=True), runtimes.append),
+        sweep=lambda seconds: [word for runtime in runtimes for word in runtime.sweep(seconds)],
+    )
     if as_json:
         click.echo(json.dumps(examination.as_json(), indent=2))
     else:

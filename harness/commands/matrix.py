@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def command(
       fencepost matrix mine.toml --list
     """
     from harness import matrix, registry
-    from harness.commands.interrupt import cancel_on_signal
+    from harness.commands.interrupt import attended
     from harness.commands.view import Watcher, console, outcome_text, reason_lines, results_table
     from harness.report import write_matrix
     from harness.results import make, taken
@@ -69,30 +70,33 @@ def command(
     runtime = registry.load("runtimes", runtime_name)()
     for names, images in {(tuple(c.images_needed()), tuple(c.images.items())) for c in plan.cells}:
         runtime.image_versions(names, images=dict(images))  # what is missing ends it before anything is written
-    folder = make(results, name, usual)
-    run = matrix.MatrixRun(plan, folder, jobs or min(8, 2 * (os.cpu_count() or 1)))
+    jobs = jobs or min(8, 2 * (os.cpu_count() or 1))
+    title = f"{len(plan.cells)} cells, {jobs} side by side"
+    cancel = threading.Event()
 
-    title = f"{len(plan.cells)} cells, {run.jobs} side by side"
-    with cancel_on_signal(run.cancel), Watcher(screen, lambda: dict(run.active), title=title) as watcher:
-        watcher.line(title)
-        for left in plan.left_out:
-            watcher.line(f"left out: {_words(left.cell)}: {left.rule}")
+    def trials() -> tuple[matrix.MatrixRun, list[TrialResult], Path]:
+        run = matrix.MatrixRun(plan, make(results, name, usual), jobs, cancel)
+        with Watcher(screen, lambda: dict(run.active), title=title) as watcher:
+            watcher.line(title)
+            for left in plan.left_out:
+                watcher.line(f"left out: {_words(left.cell)}: {left.rule}")
 
-        def started(cell: str, progress: Progress) -> None:
-            if not screen.is_terminal:
-                progress.on_line = lambda line: watcher.line(f"{cell}: {line}")
+            def started(cell: str, progress: Progress) -> None:
+                if not screen.is_terminal:
+                    progress.on_line = lambda line: watcher.line(f"{cell}: {line}")
 
-        def finished(result: TrialResult) -> None:
-            line = outcome_text(result.outcome)
-            line.append(f"  {result.folder.name}: {result.outcome.grants} grants", style="default")
-            for reason in result.outcome.reasons[:2]:
-                line.append(f"; {reason}", style="default")
-            watcher.line(line)
+            def finished(result: TrialResult) -> None:
+                line = outcome_text(result.outcome)
+                line.append(f"  {result.folder.name}: {result.outcome.grants} grants", style="default")
+                for reason in result.outcome.reasons[:2]:
+                    line.append(f"; {reason}", style="default")
+                watcher.line(line)
 
-        run.on_start, run.on_result = started, finished
-        found = run.run(runtime)
+            run.on_start, run.on_result = started, finished
+            found = run.run(runtime)
+        return run, found, write_matrix(run.folder)
 
-    page = write_matrix(folder)
+    run, found, page = attended(trials, stop=cancel.set, sweep=runtime.sweep)
     screen.print()
     screen.print(results_table(found))
     word = worst([*(result.outcome.word for result in found), *(["harness-error"] if run.errors else [])])
@@ -106,7 +110,7 @@ def command(
     cut = f", {not_run} not run" if not_run else ""
     screen.print(f"{len(found)} cells{cut}: {word}")
     screen.print(f"report: {page}", markup=False, soft_wrap=True)
-    sys.exit(130 if run.cancel.is_set() else EXIT_CODES[word])
+    sys.exit(130 if cancel.is_set() else EXIT_CODES[word])
 
 
 def _words(cell: Any) -> str:

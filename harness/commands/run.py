@@ -38,10 +38,10 @@ def command(system: str, results: Path, name: str | None, keep: bool, runtime_na
       fencepost run etcd --servers 5 --fault kill-leader --keep
     """
     from harness import registry
-    from harness.commands.interrupt import cancel_on_signal
+    from harness.commands.interrupt import attended
     from harness.commands.view import Watcher, console, outcome_text, reason_lines, results_table
     from harness.results import make, taken
-    from harness.trial import Progress, Trial
+    from harness.trial import Progress, Trial, TrialResult
     from harness.trial.config import from_mapping, resolve
 
     config = resolve(from_mapping({"system": system, **given(options)}))
@@ -52,14 +52,18 @@ def command(system: str, results: Path, name: str | None, keep: bool, runtime_na
     runtime.image_versions(
         config.images_needed(), images=config.images
     )  # before anything is written: it ends here or not at all
-    folder = make(results, name, usual)
 
     screen = console()
     cancel = threading.Event()
     progress = Progress(config.describe())
-    with cancel_on_signal(cancel), Watcher(screen, lambda: {folder.name: progress}, title=config.describe()) as watcher:
-        progress.on_line = watcher.line
-        result = Trial(config, folder, runtime, cancel=cancel, progress=progress, keep=keep).run()
+
+    def trial() -> TrialResult:
+        folder = make(results, name, usual)
+        with Watcher(screen, lambda: {folder.name: progress}, title=config.describe()) as watcher:
+            progress.on_line = watcher.line
+            return Trial(config, folder, runtime, cancel=cancel, progress=progress, keep=keep).run()
+
+    result = attended(trial, stop=cancel.set, sweep=(lambda seconds: []) if keep else runtime.sweep)
 
     screen.print()
     screen.print(results_table([result]))
@@ -68,7 +72,7 @@ def command(system: str, results: Path, name: str | None, keep: bool, runtime_na
     if result.config.expect_reason:
         screen.print(f"  expected: {result.config.expect_reason}", markup=False)
     screen.print()
-    screen.print(outcome_text(result.outcome), f"- history, verdicts and logs are in {folder}")
+    screen.print(outcome_text(result.outcome), f"- history, verdicts and logs are in {result.folder}")
     if result.report is not None:
         screen.print(f"report: {result.report}", markup=False, soft_wrap=True)
     screen.print(f"again:  {config.repeat_command()}", markup=False, soft_wrap=True)

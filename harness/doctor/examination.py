@@ -9,14 +9,11 @@ from __future__ import annotations
 import inspect
 import json
 import shutil
-import signal
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, Literal
 
 from harness import images
@@ -151,14 +148,19 @@ _CAPABILITIES = (
 )
 
 
-def examine(say: Callable[[str], None] = lambda line: None) -> Examination:
+def examine(
+    say: Callable[[str], None] = lambda line: None,
+    opened: Callable[[DockerRuntime], None] = lambda runtime: None,
+) -> Examination:
     """Looks at everything. `say` gets a line before each step that takes a while.
 
-    Never raises for what is wrong with the machine: that becomes a finding.
+    `opened` gets the runtime before anything is created in it, so that another thread can `sweep` it. Never raises for
+    what is wrong with the machine: that becomes a finding.
     """
     findings: list[Finding] = [_python(), _results_disk()]
     try:
         runtime = DockerRuntime()
+        opened(runtime)
         facts = runtime.describe()
     except FencepostError as error:
         findings.insert(0, Finding("docker", "failed", True, str(error), "start Docker, or install it"))
@@ -274,10 +276,9 @@ def _tell(answer: dict[str, Any], notes: Sequence[str]) -> list[Finding]:
 
 
 def _probe(runtime: DockerRuntime) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Tries everything in a throwaway site. Returns the probe's answer and the site's notes."""
-    site_id = f"doctor-{uuid.uuid4().hex[:8]}"
-    with _removed_at_the_end(runtime, site_id):
-        site = runtime.open_site(site_id)
+    """Tries everything in a throwaway site, and removes it. Returns the probe's answer and the site's notes."""
+    site = runtime.open_site(f"doctor-{uuid.uuid4().hex[:8]}")
+    try:
         node, peer = site.start_nodes([NodeSpec("probe"), NodeSpec("peer", faultable=False)])
         # A service of another user in a container of its own, as all systems under test are.
         user = (f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
@@ -290,26 +291,8 @@ def _probe(runtime: DockerRuntime) -> tuple[dict[str, Any], tuple[str, ...]]:
             raise HarnessError(f"the probe on the node failed: {words[-1] if words else f'exit {done.exit_code}'}")
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer, tuple(site.notes)
-
-
-@contextmanager
-def _removed_at_the_end(runtime: DockerRuntime, site_id: str) -> Iterator[None]:
-    """Removes the site whatever happens inside, Ctrl-C and SIGTERM included; a second one waits until it is gone."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    mine = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, leave) if mine else None
-    try:
-        yield
     finally:
-        held = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGTERM)} if mine else {}
-        try:
-            runtime.clean(site_id=site_id, include_running=True)
-        finally:
-            for number, handler in held.items():
-                signal.signal(number, before if number == signal.SIGTERM else handler)
+        site.close()
 
 
 class _InBackground:

@@ -19,6 +19,7 @@ from harness.trial.config import TrialConfig
 from harness.trial.lane import Lane
 from harness.trial.outcome import Outcome
 from harness.trial.recorder import write_json
+from harness.trial.running import giving_up
 
 
 @dataclass
@@ -84,7 +85,9 @@ class MatrixRun:
                     lane = None
                 if lane is None:
                     images = config.images
-                    lane = Lane(runtime, f"m{secrets.token_hex(4)}-{lane_number}", images=images)
+                    lane = Lane(
+                        runtime, f"m{secrets.token_hex(4)}-{lane_number}", images=images, check=giving_up(self.cancel)
+                    )
                 if self._cell(runtime, lane, number, config).outcome.word == "harness-error":
                     # Whatever it was, the next cell shall not inherit it.
                     self._close(lane, lane_number)

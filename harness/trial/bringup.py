@@ -37,6 +37,7 @@ class BringUp:
         """All of it. Raises HarnessError, with what was awaited and seen, when something doesn't come up."""
         config, record = self._config, self._record
         record.phase("turn")
+        self._watch.check()
         assert config.servers is not None
         record.data["images"] = self._runtime.image_versions(config.images_needed(), images=config.images)
         record.data["versions"]["engine"] = self._runtime.describe()
@@ -56,7 +57,7 @@ class BringUp:
             took = time.monotonic() - began
         record.data["healthy_seconds"] = round(took, 3)
         record.say(f"{config.system} healthy {took:.1f} s after its start")
-        record.data["versions"]["system"], why = self._running.servers.version(VERSION_SECONDS)
+        record.data["versions"]["system"], why = self._running.servers.version(VERSION_SECONDS, self._watch.check)
         if why is not None:
             record.say(f"the version stays unknown: {why}")
         self._await_hellos()

@@ -117,15 +117,17 @@ class Cluster:
         """Who leads, with what each server said."""
         return self.system.leadership(self.servers)
 
-    def version(self, patience_seconds: float) -> tuple[str | None, str | None]:
+    def version(self, patience_seconds: float, check: Callable[[], None]) -> tuple[str | None, str | None]:
         """The version that the first server that answers reports; (None, why) when none did in time.
 
-        Not worth a trial: a busy machine can be late with an answer that nothing depends on.
+        `check` is called before every question and may raise to give up. Without an answer the trial goes on: a busy
+        machine can be late with one that nothing depends on.
         """
         end = time.monotonic() + patience_seconds
         while True:
             reasons = []
             for server in self.servers:
+                check()
                 try:
                     return self.system.version(server), None
                 except (AgentError, ValueError, KeyError) as error:

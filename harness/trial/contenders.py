@@ -57,11 +57,18 @@ class Contender:
                 self._fail(f"took no command: {error}")
 
     def end(self, deadline: float) -> None:
-        """Wait for it to leave until the deadline (monotonic s); then end its stdin, which it must obey."""
+        """Wait for it to leave until the deadline (monotonic s); then end its stdin, which it must obey.
+
+        One that has not said hello yet has nothing to give back, and is not waited for.
+        """
         if self._spawned is None:
             return
         self._stopping = True
         try:
+            if self.hello is None:
+                self._spawned.close_stdin()
+                self._spawned.abandon()
+                return
             if self._spawned.wait(max(0.0, deadline - time.monotonic())) is None:
                 self._spawned.close_stdin()
                 if self._spawned.wait(2.0) is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -43,8 +43,17 @@ class LogSink:
 class Lane:
     """One site with its contender nodes and its resource. Not for two trials at once."""
 
-    def __init__(self, runtime: Runtime, site_id: str, *, images: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        site_id: str,
+        *,
+        images: Mapping[str, str] | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`check` is called before each step of a start-up, and may raise to give up."""
         self.runtime, self.site_id, self.images = runtime, site_id, dict(images or {})
+        self._check = check
         self.contender_nodes: list[Node] = []
         self.agents: dict[str, AgentLink] = {}
         self._site: Site | None = None
@@ -57,7 +66,7 @@ class Lane:
         """Its site, opened when it is first asked for."""
         with self._opening:
             if self._site is None:
-                self._site = self.runtime.open_site(self.site_id, images=self.images)
+                self._site = self.runtime.open_site(self.site_id, images=self.images, check=self._check)
             return self._site
 
     @property
@@ -135,6 +144,7 @@ class Lane:
         """Start the agent on each node, in parallel; their stderr goes to the trial's logs."""
 
         def start(node: Node) -> AgentLink:
+            self._check()
             sink = self._sinks[node.name] = LogSink(logs / node.name / "agent.log")
             return open_agent(node, on_log=sink)
 

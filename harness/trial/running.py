@@ -23,6 +23,16 @@ class Cancelled(HarnessError):
     exit_code = 130
 
 
+def giving_up(cancel: threading.Event) -> Callable[[], None]:
+    """A check that raises Cancelled once the user asked to stop; for what is called before each step of a start-up."""
+
+    def check() -> None:
+        if cancel.is_set():
+            raise Cancelled("interrupted")
+
+    return check
+
+
 @dataclass
 class Running:
     """Everything that bring-up has started so far, entered here as it comes: what is here, the way out takes down."""
@@ -53,14 +63,13 @@ class Watch:
     """Lets time pass in a trial, and gives up early when going on makes no sense."""
 
     def __init__(self, running: Running, cancel: threading.Event) -> None:
-        self._running, self._cancel = running, cancel
+        self._running, self._cancel, self._check_cancel = running, cancel, giving_up(cancel)
         self.gone: str | None = None
         """What ended by itself in the trial, a service or a node; then the lock can't be blamed for standing still."""
 
     def check(self) -> None:
         """Raises Cancelled when the user asked for it, HarnessError when a contender failed or an agent is gone."""
-        if self._cancel.is_set():
-            raise Cancelled("interrupted")
+        self._check_cancel()
         failed = next((contender.failure for contender in self._running.contenders if contender.failure), None)
         if failed is not None:
             raise HarnessError(failed)

@@ -27,7 +27,7 @@ from harness.trial.disturb import Disturbance
 from harness.trial.judging import TrialResult, conclude
 from harness.trial.lane import Lane
 from harness.trial.record import Progress, TrialRecord
-from harness.trial.running import Running, Watch
+from harness.trial.running import Running, Watch, giving_up
 from harness.trial.wayout import WayOut
 
 
@@ -48,9 +48,11 @@ class Trial:
         """Starts nothing. Without a lane the trial has one of its own; `keep` leaves the nodes running afterwards."""
         clock = HistoryClock()
         self._config = config
-        self._record = TrialRecord(folder, clock, progress or Progress(config.describe()))
-        self._running = Running(lane or Lane(runtime, f"t{secrets.token_hex(4)}", images=config.images), clock)
         self._cancel = cancel or threading.Event()
+        if lane is None:
+            own = Lane(runtime, f"t{secrets.token_hex(4)}", images=config.images, check=giving_up(self._cancel))
+        self._record = TrialRecord(folder, clock, progress or Progress(config.describe()))
+        self._running = Running(own if lane is None else lane, clock)
         self._watch = Watch(self._running, self._cancel)
         self._bring_up = BringUp(config, runtime, self._record, self._running, self._watch)
         self._disturbance = Disturbance(config, self._record, self._running, self._watch)
