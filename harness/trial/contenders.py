@@ -133,8 +133,8 @@ class Contender:
             self._fail(f"can't be followed any more: {error}")
         with self.changed:
             self._ended = True
-            # One that was told to stop before it had said hello owes no bye.
-            expected = self._stopping and code == 0 and (self.bye is not None or self.hello is None)
+            # One that was told to stop before it had said hello owes nothing, and its node may have gone meanwhile.
+            expected = self._stopping and (self.hello is None or (code == 0 and self.bye is not None))
         if not expected:
             self._record_crash({"exit_code": code})
             self._fail(f"ended with exit code {code}" + ("" if self.bye is None else " after its bye"))

@@ -1,0 +1,68 @@
+"""A checkout of its own, in which an image of its own takes some seconds to build, whatever this machine has."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import secrets
+import shutil
+from pathlib import Path
+
+import harness
+from harness import images
+from harness.images.build import tags_of_ours
+from harness.images.recipes import load_all
+from harness.runtime.engine import Engine
+
+PARTS = ("harness", "workloads", "nemesis", "checkers", "docker", "pyproject.toml")
+STEPS = """ARG BASE=fencepost/base
+FROM $BASE
+RUN echo {mark} > /mark && sleep 1
+RUN sleep 1 && echo 1 > /etc/fencepost-version
+"""
+
+
+def node_tags(engine: Engine) -> list[str]:
+    """The tags of the node's image on this engine."""
+    return [tag for name, tag in tags_of_ours(engine.client) if name == "node"]
+
+
+class Checkout:
+    """A copy of this checkout with another image `redis`: two short steps on the base that is there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._client = images.connect()
+        self._mark = f"mark-{secrets.token_hex(6)}"
+        source = Path(harness.__file__).parent.parent
+        for part in PARTS:
+            if (source / part).is_dir():
+                shutil.copytree(source / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source / part, folder / part)
+        (folder / "docker/redis/Dockerfile").write_text(STEPS.format(mark=self._mark))
+        self._tag = load_all(folder / "docker")["redis"].tag
+
+    def left(self) -> list[str]:
+        """What is left of an interrupted build; what a finished one made, and its claims, are removed here."""
+        api = self._client.api
+        found = [
+            f"a step's container is left ({each['Status']})"
+            for each in api.containers(all=True)
+            if self._mark in each["Command"] or each["Image"].startswith(f"{self._tag}-draft")
+        ]
+        tags = [tag for _, tag in tags_of_ours(self._client)]
+        found += [f"{tag} is left" for tag in tags if tag.startswith(f"{self._tag}-draft")]
+        whole = self._tag in tags
+        where = f"{platform.node()}\0{os.getuid()}\0{(self.folder / 'docker').resolve()}"
+        mine = hashlib.sha256(where.encode()).hexdigest()[:12]
+        for tag in tags:
+            if tag.endswith(f".{mine}") or tag == self._tag:
+                api.remove_image(tag)
+        for image in api.images(all=True):
+            step = next(iter(api.history(image["Id"])), {}).get("CreatedBy", "") if image["RepoTags"] is None else ""
+            if self._mark in step:
+                found += [] if whole else [f"the half made image {image['Id'][7:19]} is left"]
+                api.remove_image(image["Id"])
+        return found
