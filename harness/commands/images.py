@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 
 import click
@@ -10,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness import images
+from harness.commands.interrupt import attended
 from harness.errors import UsageError
 
 
@@ -61,8 +61,6 @@ def command(
       fencepost images --pull never
       fencepost images --prune
     """
-    # As Ctrl-C: an image half made is tidied up.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     overrides = parse_overrides(pairs)
     client = images.connect()
     if prune or remove:
@@ -77,7 +75,13 @@ def command(
         return
     began = time.monotonic()
     wanted = list(names) or images.names()
-    images.ensure(client, wanted, report=click.echo, pull=pull, overrides=overrides)
+    halt = images.Halt()
+    attended(
+        lambda: images.ensure(client, wanted, report=click.echo, pull=pull, overrides=overrides, halt=halt),
+        stop=halt.stop,
+        stopping="stopping: ending builds and pulls, removing what is half made",
+        sweep=lambda seconds: ["a build may still be ending in the engine; `fencepost images` goes on from there"],
+    )
     click.echo(f"{len(wanted)} image{'' if len(wanted) == 1 else 's'} ready in {time.monotonic() - began:.1f} s")
 
 

@@ -6,7 +6,9 @@ work. What a signal means goes by its number:
 
 - `run` and `matrix`: the first asks the trials to undo everything, to keep history and logs, and to leave. The second
   no longer waits for them: it removes by their labels what their sites still have, within `SWEEP_SECONDS`, and leaves.
-- `doctor` and `images`: the first does that already; there is nothing to keep.
+- `doctor`: the first does that already; there is nothing to keep.
+- `images`: the first breaks off builds and pulls, and waits until what they had half made is removed; the second no
+  longer waits.
 - One more leaves at once; `fencepost clean` removes what stays.
 
 Even then no fault stays: the agents see their stdin end and undo what they hold. The exit code is 130 each time.
@@ -34,11 +36,13 @@ def attended(
     *,
     sweep: Callable[[float], list[str]],
     stop: Callable[[], None] | None = None,
+    stopping: str = "stopping: undoing faults, keeping history and logs",
 ) -> Result:
     """What `work` returns or raises; it runs in another thread, while this one, the main thread, hears signals.
 
     Args:
         stop: asks the work to undo everything and to return soon; for the first signal. Without it that sweeps.
+        stopping: what the user is told then.
         sweep: removes all that the work has, whatever it is at, within so many seconds; returns what may stay, in
             sentences. After it the process leaves with 130.
     """
@@ -65,7 +69,7 @@ def attended(
         try:
             while os.read(hears, 1) == _SIGNAL:
                 if stop is not None and patience[0] == 1:
-                    signals.say("\nstopping: undoing faults, keeping history and logs (again to wait no longer)")
+                    signals.say(f"\n{stopping} (again to wait no longer)")
                     stop()
                 else:
                     signals.say("\nremoving what is left (again to leave at once)")

@@ -14,12 +14,15 @@ import docker
 
 from harness.images import claims
 from harness.images.catalogue import BUILT, Catalogue, ImageRef, Origin
+from harness.images.halting import Halt, Halted
 from harness.images.maker import Maker, Pull, bootstrapped, one_at_a_time
 from harness.images.recipes import names
 from harness.runtime.engine import connect, telling
 
 __all__ = [
     "BUILT",
+    "Halt",
+    "Halted",
     "ImageRef",
     "Origin",
     "Pull",
@@ -59,6 +62,7 @@ def ensure(
     report: Callable[[str], None],
     pull: Pull = "auto",
     overrides: Mapping[str, str] | None = None,
+    halt: Halt | None = None,
 ) -> dict[str, ImageRef]:
     """Pulls or builds what is missing, and says for each image what it did, from what, and how long that took.
 
@@ -67,32 +71,35 @@ def ensure(
         pull: `never` asks no registry; `auto` prefers published images for what is missing and builds where that fails;
             `always` pulls even what is present, and builds the rest anew.
         overrides: as for `resolve`.
+        halt: its `stop`, called by another thread, ends it soon, with nothing half made left.
 
     Raises:
+        Halted: it was ended so.
         RuntimeUnavailable: an image could neither be pulled nor built.
         UsageError: a name that has no Dockerfile and no reference.
     """
     with telling("getting images"):
-        return _ensure(Catalogue(client, overrides), wanted, report, pull)
+        return _ensure(Catalogue(client, overrides), wanted, report, pull, halt or Halt())
 
 
 def _ensure(
-    catalogue: Catalogue, wanted: Iterable[str], report: Callable[[str], None], pull: Pull
+    catalogue: Catalogue, wanted: Iterable[str], report: Callable[[str], None], pull: Pull, halt: Halt
 ) -> dict[str, ImageRef]:
     """As `ensure`. The catalogue was read once: a source that changes while its image is built counts the next time."""
     wanted = list(dict.fromkeys(wanted))
     present = {name: image for name in wanted if (image := catalogue.present(name)) and pull != "always"}
     if len(present) < len(wanted):
-        with one_at_a_time(report):
+        with one_at_a_time(report, halt.check):
             # Somebody else may have made them while this process waited.
             missing = [name for name in wanted if pull == "always" or catalogue.present(name) is None]
-            Maker(catalogue, report, pull).make(missing)
+            Maker(catalogue, report, pull, halt).make(missing)
     for name, image in present.items():
         report(f"{name}: present, {image.reference}{f' ({image.version})' if image.version else ''}, {image.origin}")
+    halt.check()
     current = {recipe.tag for recipe in catalogue.recipes.values()}
     claims.claim(catalogue.client, sorted(current))
     if claims.replaced(catalogue.client, current):
-        with one_at_a_time(report):
+        with one_at_a_time(report, halt.check):
             for tag, told in claims.release(catalogue.client, current).items():
                 report(f"{tag}: superseded, {told}")
     return catalogue.need(wanted)

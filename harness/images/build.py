@@ -11,14 +11,17 @@ import sys
 import tarfile
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
+from urllib.parse import quote_plus
 
 import docker
 from docker.errors import APIError, ImageNotFound
 
 from harness.errors import RuntimeUnavailable
 from harness.images.authorities import extra_authorities, fingerprint
+from harness.images.halting import Halt, Halted, Steps
 from harness.images.recipes import REPOSITORY, Recipe, checkout
 
 log = logging.getLogger(__name__)
@@ -48,14 +51,16 @@ class Built:
     seconds: float
 
 
-def build(client: docker.DockerClient, recipe: Recipe, base: str, *, fresh: bool = False) -> Built:
+def build(client: docker.DockerClient, recipe: Recipe, base: str, halt: Halt, *, fresh: bool = False) -> Built:
     """Builds a recipe on the image `base` and tags it.
 
     Args:
+        halt: ends it early; then what it has made so far is removed.
         fresh: don't reuse the layers of an earlier build.
 
     Raises:
         RuntimeUnavailable: a step failed; carries the end of the build's output.
+        Halted: it was ended early.
     """
     began = time.monotonic()
     extra: dict[str, bytes] = {}
@@ -70,14 +75,23 @@ def build(client: docker.DockerClient, recipe: Recipe, base: str, *, fresh: bool
     # so that another user's build of the same image doesn't take it away.
     draft = f"{recipe.tag}-draft.{checkout()}"
     image_labels = labels(recipe.name, **more)
-    _run(client, recipe.context(extra), draft, image_labels, {"BASE": base, **_arguments(recipe)}, recipe.name, fresh)
-    version = _version_file(client, draft) if _VERSION_FILE in recipe.files["Dockerfile"][0].decode() else None
-    if version:
-        image_labels = {f"{LABEL}.version": version}
-        _run(client, _single_file(f"FROM {draft}\n"), recipe.tag, image_labels, {}, recipe.name, False)
-    else:
-        repository, _, digest = recipe.tag.partition(":")
-        client.api.tag(draft, repository, digest)
+    arguments = {"BASE": base, **_arguments(recipe)}
+    steps = Steps(client, base)
+    try:
+        _run(client, recipe.context(extra), draft, image_labels, arguments, recipe.name, fresh, halt, steps)
+        version = _version_file(client, draft) if _VERSION_FILE in recipe.files["Dockerfile"][0].decode() else None
+        if version:
+            image_labels, steps = {f"{LABEL}.version": version}, Steps(client, draft)
+            _run(client, _single_file(f"FROM {draft}\n"), recipe.tag, image_labels, {}, recipe.name, False, halt, steps)
+        else:
+            halt.check()
+            repository, _, digest = recipe.tag.partition(":")
+            client.api.tag(draft, repository, digest)
+    except Halted:
+        with suppress(ImageNotFound):
+            client.api.remove_image(draft)  # and with it the unnamed ones below it
+        steps.remove()
+        raise
     client.api.remove_image(draft)
     return Built(recipe.tag, version, time.monotonic() - began)
 
@@ -123,25 +137,31 @@ def _run(
     arguments: Mapping[str, str],
     name: str,
     fresh: bool,
+    halt: Halt,
+    steps: Steps,
 ) -> None:
-    stream = client.api.build(
-        fileobj=io.BytesIO(context),
-        custom_context=True,
-        tag=tag,
-        labels=dict(image_labels),
-        buildargs=dict(arguments),
-        nocache=fresh,
-        rm=True,
-        forcerm=True,
-        decode=True,
-        timeout=int(BUILD_TIMEOUT),
-        use_config_proxy=True,
-    )
     lines: list[str] = []
-    for event in cast(Iterable[dict[str, Any]], stream):
-        if "stream" in event:
-            lines.append(event["stream"])
-        if "error" in event:
+    with halt.streams(client, f"/build?t={quote_plus(tag)}"):
+        stream = client.api.build(
+            fileobj=io.BytesIO(context),
+            custom_context=True,
+            tag=tag,
+            labels=dict(image_labels),
+            buildargs=dict(arguments),
+            nocache=fresh,
+            rm=True,
+            forcerm=True,
+            decode=True,
+            timeout=int(BUILD_TIMEOUT),
+            use_config_proxy=True,
+        )
+        for event in cast(Iterable[dict[str, Any]], stream):
+            if "stream" in event:
+                lines.append(event["stream"])
+                steps.read(event["stream"])
+            if "error" not in event:
+                continue
+            halt.check()  # an engine that was told to stop calls that an error
             tail = "\n".join("".join(lines).splitlines()[-15:])
             raise RuntimeUnavailable(f"building the image {name} failed: {event['error'].strip()}\n{tail}")
 

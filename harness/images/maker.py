@@ -6,12 +6,10 @@ import fcntl
 import hashlib
 import os
 import queue
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Literal
 
 from harness.errors import RuntimeUnavailable
@@ -19,8 +17,10 @@ from harness.images import debian
 from harness.images.authorities import extra_authorities, fingerprint
 from harness.images.build import LABEL, build, inspect, labels
 from harness.images.catalogue import Catalogue
+from harness.images.halting import STEP_ENDS_SECONDS, Halt
 from harness.images.recipes import REPOSITORY, Recipe
 from harness.images.registry import Registries
+from harness.runtime.private import private_folder
 
 Pull = Literal["auto", "never", "always"]
 
@@ -36,21 +36,23 @@ _PARALLEL_BUILDS = 3
 _TURN_SECONDS = 1200.0
 _TURN_POLL_SECONDS = 0.1
 
-# debootstrap leaves within a second of being told; its files take a moment to remove.
-_STOP_SECONDS = 10.0
+# debootstrap leaves within a second of being told; its files take a moment to remove, as a build's step does.
+_STOP_SECONDS = STEP_ENDS_SECONDS + 5.0
 
 
 @contextmanager
-def one_at_a_time(report: Callable[[str], None]) -> Iterator[None]:
+def one_at_a_time(report: Callable[[str], None], check: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Two processes that build the same images at once would do all the work twice, and remove each other's drafts.
+
+    `check` is called while waiting and may raise to give up.
 
     Raises:
         RuntimeUnavailable: another process has been at it for longer than all images take.
     """
-    path = Path(tempfile.gettempdir()) / f"fencepost-images-{os.getuid()}.lock"
+    path = private_folder("images") / "lock"
     deadline = time.monotonic() + _TURN_SECONDS
     told = False
-    with path.open("a+") as file:
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), "r+") as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -63,7 +65,9 @@ def one_at_a_time(report: Callable[[str], None]) -> Iterator[None]:
                 told = True
             if time.monotonic() > deadline:
                 raise RuntimeUnavailable(f"{holder} has been getting images for {_TURN_SECONDS:g} s; is it stuck?")
+            check()
             time.sleep(_TURN_POLL_SECONDS)
+        file.seek(0)
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
@@ -78,17 +82,20 @@ def bootstrapped() -> str:
 class Maker:
     """Gets a set of images. Use one for each run: it remembers which registries answered."""
 
-    def __init__(self, catalogue: Catalogue, report: Callable[[str], None], pull: Pull) -> None:
-        self._catalogue, self._report, self._pull = catalogue, report, pull
+    def __init__(self, catalogue: Catalogue, report: Callable[[str], None], pull: Pull, halt: Halt) -> None:
+        self._catalogue, self._report, self._pull, self._halt = catalogue, report, pull, halt
         self._client = catalogue.client
         self._registries = Registries(self._client)
         self._told = False
-        self._stop = threading.Event()
 
     def make(self, wanted: Iterable[str]) -> None:
-        """Gets the images. After a failure those that are running end, none is begun, and its error is raised."""
+        """Gets the images. After a failure those that are running end, none is begun, and its error is raised.
+
+        The same after the halt, which ends them early.
+        """
         order: list[Recipe] = []
         for name in wanted:
+            self._halt.check()
             if not self._pulled(name):
                 self._plan(self._catalogue.recipes[name], order)
         waiting = {recipe.name: recipe for recipe in order}
@@ -105,11 +112,11 @@ class Maker:
                 del running[name]
                 failure = failure or error
         finally:
-            # Only an interruption leaves any running. The threads are daemons: the engine ends a build whose client has
-            # gone. A bootstrap is a process of this host, which must be ended and tidied up.
-            self._stop.set()
-            if debian_builder := running.get("base"):
-                debian_builder.join(_STOP_SECONDS)
+            # Only an exception from outside (Ctrl-C where nobody listens for signals) leaves any running.
+            if running:
+                self._halt.stop()
+                for thread in running.values():
+                    thread.join(_STOP_SECONDS)
         if failure is not None:
             raise failure
 
@@ -168,7 +175,7 @@ class Maker:
         """Pulls; returns why that failed, None when the image is there."""
         if self._pull == "never":
             return "no registry may be asked (--pull never)"
-        return self._registries.pull(reference)
+        return self._registries.pull(reference, self._halt)
 
     def _explain(self, name: str, reference: str, failure: str) -> None:
         """Says why an image isn't pulled; a registry that doesn't answer at all is named once."""
@@ -180,7 +187,7 @@ class Maker:
 
     def _build(self, recipe: Recipe) -> None:
         base = recipe.parent.tag if recipe.parent else self._debian()
-        made = build(self._client, recipe, base, fresh=self._pull == "always")
+        made = build(self._client, recipe, base, self._halt, fresh=self._pull == "always")
         version = f" ({made.version})" if made.version else ""
         self._report(
             f"{recipe.name}: built {made.tag}{version} from docker/{recipe.name} on {base} in {made.seconds:.1f} s"
@@ -211,6 +218,6 @@ class Maker:
         if self._pull != "always" and inspect(self._client, reference) is not None:
             return reference
         began = time.monotonic()
-        origin = debian.bootstrap(self._client, repository, tag, labels(DEBIAN, digest=tag), self._stop)
+        origin = debian.bootstrap(self._client, repository, tag, labels(DEBIAN, digest=tag), self._halt.stopped)
         self._report(f"{DEBIAN}: made {reference}, {origin}, in {time.monotonic() - began:.1f} s")
         return reference

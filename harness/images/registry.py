@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from typing import Any, cast
+from urllib.parse import quote_plus
 
 import docker
 from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
+
+from harness.images.halting import Halt
 
 PATIENCE = 3.0
 """Seconds that a registry has to answer before it counts as out of reach."""
@@ -48,17 +51,19 @@ class Registries:
         thread.join(PATIENCE)
         return outcome[0] if outcome else f"no answer within {PATIENCE:g} s"
 
-    def pull(self, reference: str) -> str | None:
-        """Pulls an image. Returns why it failed, None when it is there now."""
+    def pull(self, reference: str, halt: Halt) -> str | None:
+        """Pulls an image. Returns why it failed, None when it is there now. Raises Halted when it was broken off."""
         refusal = self.refusal(reference)
         if refusal is not None:
             return refusal
         repository, tag = split_reference(reference)
         try:
-            events = self._client.api.pull(repository, tag=tag, stream=True, decode=True)
-            for event in cast(Iterable[dict[str, Any]], events):
-                if "error" in event:
-                    return str(event["error"])
+            with halt.streams(self._client, f"/images/create?tag={quote_plus(tag)}&fromImage={quote_plus(repository)}"):
+                events = self._client.api.pull(repository, tag=tag, stream=True, decode=True)
+                for event in cast(Iterable[dict[str, Any]], events):
+                    if "error" in event:
+                        halt.check()
+                        return str(event["error"])
         except APIError as error:
             return str(error.explanation or error)
         return None

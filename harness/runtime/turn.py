@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import HarnessError
+from harness.runtime.private import keep_private, private_folder
 
 WAIT_SECONDS = 600.0
 """The longest wait for a turn. A whole start-up takes seconds, so this long a queue means that something hangs."""
@@ -34,7 +34,7 @@ def default_slots() -> int:
 
 def default_folder() -> Path:
     """Where the tickets of this user lie: one folder for the whole machine, whatever the working directory."""
-    return Path(tempfile.gettempdir()) / f"fencepost-turns-{os.getuid()}"
+    return private_folder("turns")
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def turn(
     """
     folder = folder or default_folder()
     slots = slots or default_slots()
-    _prepare(folder)
+    keep_private(folder)
     began = time.monotonic()
     ticket = _draw(folder, what)
     try:
@@ -92,19 +92,9 @@ class _Ticket:
         os.close(self.descriptor)
 
 
-def _prepare(folder: Path) -> None:
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        owner = folder.lstat().st_uid
-    except OSError as error:
-        raise HarnessError(f"can't keep the queue of start-ups in {folder}: {error}") from error
-    if owner != os.getuid():
-        raise HarnessError(f"the queue of start-ups {folder} belongs to user {owner}; remove it or set TMPDIR")
-
-
 def _draw(folder: Path, what: str) -> _Ticket:
     """A ticket behind all others. The door makes drawing one step: a number is never seen before its lock is held."""
-    door = os.open(folder / "door", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    door = os.open(folder / "door", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(door, fcntl.LOCK_EX)
         number = int(os.pread(door, 32, 0) or b"0") + 1

@@ -125,7 +125,7 @@ def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
     """No place for the queue is an error that names it; nobody starts without a turn."""
     (tmp_path / "file").write_text("")
     with (
-        pytest.raises(HarnessError, match=r"queue of start-ups in .*file"),
+        pytest.raises(HarnessError, match=r"can't keep files in .*file"),
         turn("x", folder=tmp_path / "file" / "turns"),
     ):
         pytest.fail("a turn without a queue")

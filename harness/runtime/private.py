@@ -1,0 +1,36 @@
+"""A folder of this user's own below the machine's shared one for temporary files, where anybody may put anything."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from harness.errors import HarnessError
+
+
+def private_folder(purpose: str) -> Path:
+    """`fencepost-PURPOSE-UID` in the folder for temporary files: one for all processes of this user; `keep_private`."""
+    folder = Path(tempfile.gettempdir()) / f"fencepost-{purpose}-{os.getuid()}"
+    keep_private(folder)
+    return folder
+
+
+def keep_private(folder: Path) -> None:
+    """Make the folder, for this user alone, or see that it is such a one.
+
+    Its name can be guessed. Somebody else may have put a folder of his own there, or a link to one of ours; what we
+    then wrote would go, or could be read, where he wants. Raises HarnessError naming what is wrong.
+    """
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise HarnessError(f"can't keep files in {folder}: {error}") from error
+    if not stat.S_ISDIR(found.st_mode):
+        raise HarnessError(f"{folder} is no folder but a link or a file; remove it or set TMPDIR")
+    if found.st_uid != os.getuid():
+        raise HarnessError(f"{folder} belongs to user {found.st_uid}; remove it or set TMPDIR")
+    if found.st_mode & 0o022:
+        raise HarnessError(f"others may write to {folder}; `chmod 700 {folder}`, or set TMPDIR")
