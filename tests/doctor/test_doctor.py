@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +16,7 @@ from harness.commands.doctor import command
 from harness.doctor import Examination, Finding, examination
 from harness.runtime import removal
 from harness.runtime.engine import Engine
+from tests.interrupts.rounds import SIGNALS, Work, start
 from tests.runtime.conftest import eventually
 
 GOOD = {"ok": True, "detail": "works"}
@@ -183,22 +182,12 @@ def test_a_node_image_that_lacks_its_tools_is_found_out(monkeypatch: pytest.Monk
     assert "python3" in done.output
 
 
-# A shell's background jobs, and so all that they start, are born deaf to SIGINT.
-DOCTOR = """
-import signal, sys
-from harness.cli import main
-signal.signal(signal.SIGINT, signal.default_int_handler)
-sys.argv[1:] = ["doctor"]
-main()
-"""
-
-
 @pytest.mark.docker
 @pytest.mark.usefixtures("nothing_left")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_an_interrupted_examination_removes_its_node(number: signal.Signals) -> None:
     """Ctrl-C in the middle: the containers go before the process does."""
-    process = subprocess.Popen([sys.executable, "-c", DOCTOR], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = start(Work(("doctor",), "trials can"))
     try:
         eventually("a node of the doctor's", doctors_sites, 30)
         process.send_signal(number)

@@ -161,7 +161,7 @@ def fencepost(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "harness", *words], capture_output=True, text=True, check=False)
 
 
-def _hearing() -> None:
+def hearing() -> None:
     """In the child: a shell's background jobs, and what they start, are born deaf to SIGINT; nohup's to SIGHUP."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
@@ -176,7 +176,7 @@ def start(work: Work) -> subprocess.Popen[str]:
         text=True,
         env={**os.environ, **work.env},
         start_new_session=True,
-        preexec_fn=_hearing,
+        preexec_fn=hearing,
     )
 
 

@@ -16,6 +16,7 @@ import docker
 import pytest
 
 from harness import images
+from tests.interrupts.rounds import hearing
 
 pytestmark = pytest.mark.docker
 
@@ -71,6 +72,7 @@ def start(tmp_path: Path, *words: str) -> tuple[subprocess.Popen[str], Path]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        preexec_fn=hearing,
     )
     return process, tmp_path / "t"
 
