@@ -30,6 +30,10 @@ SAME_SECONDS = 1.0
 """A signal that comes twice in so short a time is one: `timeout` sends it to the process, and to its group again."""
 
 
+temporary: set[str] = set()
+"""Paths of files that are removed when the process leaves; whoever makes one takes it out when it is gone."""
+
+
 class _Hearing:
     """What this process does on a signal. There is one: signals are the process's."""
 
@@ -79,6 +83,11 @@ class answering:
 
 def leave(words: str = "interrupted") -> None:
     """End this process at once, with 130. Nothing is flushed and nothing is waited for."""
+    for path in list(temporary):
+        try:
+            os.unlink(path)
+        except OSError:
+            continue  # it is gone, or its disk is
     say(words)
     os._exit(EXIT_CODE)
 

@@ -10,7 +10,9 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
+from harness import signals
 from harness.errors import HistoryError
 from harness.history import native
 from harness.history.events import History
@@ -93,7 +95,7 @@ def kept(path: str | Path) -> Iterator[Path]:
     if str(path) != STDIN and (file.is_file() or file.is_dir() or not file.exists()):
         yield file
         return
-    with tempfile.NamedTemporaryFile(prefix="fencepost-") as copy:
+    with _temporary() as copy:
         try:
             if str(path) == STDIN:
                 shutil.copyfileobj(sys.stdin.buffer, copy)
@@ -104,6 +106,17 @@ def kept(path: str | Path) -> Iterator[Path]:
             raise HistoryError(path, 0, error.strerror or str(error)) from None
         copy.flush()
         yield Path(copy.name)
+
+
+@contextmanager
+def _temporary() -> Iterator[IO[bytes]]:
+    """A file that goes however this ends, by a signal too."""
+    with tempfile.NamedTemporaryFile(prefix="fencepost-") as copy:
+        signals.temporary.add(copy.name)
+        try:
+            yield copy
+        finally:
+            signals.temporary.discard(copy.name)
 
 
 def detect(file: Path) -> str:

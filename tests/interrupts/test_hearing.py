@@ -15,6 +15,7 @@ import pytest
 
 from harness.signals import SAME_SECONDS
 from tests.interrupts.rounds import SIGNALS, hearing
+from tests.runtime.conftest import eventually
 
 SLOW_IMPORT = """
 import time
@@ -201,3 +202,25 @@ def test_an_error_of_the_work_comes_out_as_it_is() -> None:
     with pytest.raises(UsageError, match="no such thing"):
         attended(work, sweep=lambda seconds: [])
     assert attended(lambda: 7, sweep=lambda seconds: []) == 7
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_check_of_standard_input_leaves_no_copy(tmp_path: Path, number: signal.Signals) -> None:
+    """What is read from a pipe is copied first, since it is read more than once."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness", "check", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=hearing,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    try:
+        eventually("the copy", lambda: list(tmp_path.iterdir()))
+        process.send_signal(number)
+        assert process.wait(20) == 130
+    finally:
+        process.kill()
+        process.communicate()
+    assert list(tmp_path.iterdir()) == []
