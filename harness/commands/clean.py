@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from harness.engine import Engine
 from harness.errors import HarnessError, UsageError
 from harness.runtime import removal
 from harness.runtime.cleaning import clean
-from harness.runtime.engine import Engine
 
 
 @click.command("clean", short_help="Remove what earlier runs left behind, by labels alone.")

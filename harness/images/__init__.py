@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 import docker
 
+from harness.engine import connect, telling
 from harness.images import claims
 from harness.images.catalogue import BUILT, Catalogue, ImageRef, Origin
 from harness.images.halting import Halt, Halted
 from harness.images.maker import Maker, Pull, bootstrapped, one_at_a_time
 from harness.images.recipes import names
-from harness.runtime.engine import connect, telling
 
 __all__ = [
     "BUILT",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from harness.engine import Engine
 from harness.runtime import removal
-from harness.runtime.engine import Engine
 
 _NOT_GONE = {
     "running": "{owner} still runs",

@@ -16,12 +16,13 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import Any
 
+from harness import images
+from harness.engine import Engine, telling
 from harness.errors import FencepostError, HarnessError
 from harness.runtime import labels, network, removal
 from harness.runtime.base import Node, NodeSpec
 from harness.runtime.cleaning import clean
 from harness.runtime.creations import Creations
-from harness.runtime.engine import Engine, telling
 from harness.runtime.owner import Owner
 from harness.runtime.pod import DockerNode, Place
 from harness.runtime.turn import turn
@@ -287,8 +288,6 @@ class _SharedTurn:
 
 def image_versions(engine: Engine, names: Sequence[str], overrides: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Reference, id and origin of each image, by `harness.images`; a name with ":" or "/" is a reference itself."""
-    from harness import images
-
     known = [name for name in names if name in overrides or not _is_reference(name)]
     found = {name: {"reference": name, "id": "", "origin": "given"} for name in names if name not in known}
     for name, reference in (images.resolve(engine.client, known, overrides) if known else {}).items():

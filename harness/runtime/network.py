@@ -25,10 +25,10 @@ from typing import Any
 from docker.errors import APIError
 from docker.types import IPAMConfig, IPAMPool
 
+from harness.engine import Engine, telling
 from harness.errors import HarnessError, UsageError
 from harness.runtime import labels
 from harness.runtime.creations import Creations
-from harness.runtime.engine import Engine, telling
 
 log = logging.getLogger(__name__)
 

@@ -17,11 +17,11 @@ from typing import Any
 from docker.errors import NotFound
 from docker.types import EndpointConfig, Healthcheck, LogConfig
 
+from harness.engine import Engine, telling
 from harness.errors import HarnessError, UsageError
 from harness.runtime import labels, removal
 from harness.runtime.base import Completed, LineHandler, NodeSpec, ServiceSpec
 from harness.runtime.creations import Creations
-from harness.runtime.engine import Engine, telling
 from harness.runtime.network import Network
 from harness.runtime.stream import ExecProcess, Lines, start_exec
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from docker.errors import APIError, NotFound
 
+from harness.engine import Engine, telling
 from harness.errors import HarnessError
 from harness.runtime import labels
 from harness.runtime.creations import Creations
-from harness.runtime.engine import Engine, telling
 from harness.runtime.owner import Owner, State
 
 DEADLINE_SECONDS = 60.0

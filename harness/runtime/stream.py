@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from docker.errors import APIError, NotFound
 
+from harness.engine import Engine, Transport, telling
 from harness.errors import HarnessError
 from harness.runtime.base import LineHandler
-from harness.runtime.engine import Engine, Transport, telling
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from harness import images, registry
 from harness.commands.doctor import _print as shown
 from harness.commands.doctor import command
 from harness.doctor import Examination, Finding, examination
+from harness.engine import Engine
 from harness.runtime import removal
-from harness.runtime.engine import Engine
 from tests.interrupts.rounds import SIGNALS, Work, start
 from tests.runtime.conftest import eventually
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import harness
 from harness import images
+from harness.engine import Engine
 from harness.images.build import tags_of_ours
 from harness.images.recipes import load_all
-from harness.runtime.engine import Engine
 
 PARTS = ("harness", "workloads", "nemesis", "checkers", "docker", "pyproject.toml")
 STEPS = """ARG BASE=fencepost/base

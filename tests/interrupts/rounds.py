@@ -26,8 +26,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.engine import Engine
 from harness.runtime import labels, removal
-from harness.runtime.engine import Engine
 from harness.runtime.owner import Owner
 from harness.signals import EXIT_CODE
 from tests.interrupts import building

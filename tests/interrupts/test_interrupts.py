@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.runtime.engine import Engine
+from harness.engine import Engine
 from tests.interrupts.rounds import COMMANDS, SHORT, SIGNALS, hearing, interrupt, of_process
 from tests.runtime.conftest import eventually
 

@@ -239,7 +239,7 @@ def test_etcd_leases_run_on_the_monotonic_clock(services: dict[str, Single], clo
 
 HARNESS = """
 import sys, time
-from harness.runtime.engine import Engine
+from harness.engine import Engine
 from harness.runtime.stream import Lines, start_exec
 from nemesis.link import open_agent
 class Node:

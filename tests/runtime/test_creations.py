@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import requests
 
+from harness.engine import Engine
 from harness.errors import HarnessError
 from harness.runtime import removal
 from harness.runtime.base import NodeSpec
 from harness.runtime.creations import Creations
 from harness.runtime.docker import DockerRuntime, DockerSite
-from harness.runtime.engine import Engine
 from tests.runtime.conftest import eventually
 
 

@@ -390,7 +390,7 @@ def test_abandoning_ends_its_stdin(pair: list[Node]) -> None:
 
 SPAWN = """
 import sys
-from harness.runtime.engine import Engine
+from harness.engine import Engine
 from harness.runtime.stream import Lines, start_exec
 say = Lines(lambda line: print(line.decode(), flush=True))
 container, code, file = sys.argv[1:]

@@ -17,9 +17,9 @@ import pytest
 import requests
 from docker.errors import APIError, ImageNotFound
 
+from harness import engine as engine_module
+from harness.engine import Engine, TlsTransport, connect, telling
 from harness.errors import HarnessError, RuntimeUnavailable
-from harness.runtime import engine as engine_module
-from harness.runtime.engine import Engine, TlsTransport, connect, telling
 
 VERSION = b'{"ApiVersion": "1.41", "Version": "0"}'
 
