@@ -20,7 +20,7 @@ from harness.images.catalogue import Catalogue
 from harness.images.halting import STEP_ENDS_SECONDS, Halt
 from harness.images.recipes import REPOSITORY, Recipe
 from harness.images.registry import Registries
-from harness.runtime.private import private_folder
+from harness.private import private_folder
 
 Pull = Literal["auto", "never", "always"]
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import HarnessError
-from harness.runtime.private import keep_private, private_folder
+from harness.private import keep_private, private_folder
 
 WAIT_SECONDS = 600.0
 """The longest wait for a turn. A whole start-up takes seconds, so this long a queue means that something hangs."""

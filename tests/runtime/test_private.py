@@ -10,7 +10,7 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.images.maker import one_at_a_time
-from harness.runtime.private import keep_private, private_folder
+from harness.private import keep_private, private_folder
 from harness.runtime.turn import turn
 
 
