@@ -52,7 +52,11 @@ def listen() -> None:
 
 def _hear(number: int, frame: FrameType | None) -> None:
     if os.getpid() != _Hearing.pid:
-        os._exit(EXIT_CODE)  # a forked helper, which has nothing to say
+        # A forked helper has nothing to say. It goes on where its parent does (Ctrl-C is sent to both), so that what
+        # is being judged is judged to its end; it ends with its parent, which reads from it.
+        if _Hearing.answer is None:
+            os._exit(EXIT_CODE)
+        return
     now = time.monotonic()
     if now - _Hearing.last < SAME_SECONDS:
         return

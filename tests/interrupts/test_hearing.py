@@ -155,6 +155,57 @@ attended(work, stop=lambda: say("stopping"), sweep=sweep)
 """
 
 
+FORKED = """
+import os, signal, sys
+from harness import signals
+signals.listen()
+def do():
+    child = os.fork()
+    if child == 0:
+        print("forked", flush=True)
+        sys.stdin.readline()
+        os._exit(7)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+if sys.argv[1] == "answered":
+    with signals.answering(lambda: None):
+        sys.exit(do())
+do()
+"""
+
+
+def test_a_forked_helper_goes_on_where_its_parent_does() -> None:
+    """Ctrl-C is sent to the whole group: what reads a long history for a trial that winds up must not be lost."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", FORKED, "answered"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=hearing,
+    )
+    says(process, "forked")
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    assert ended(process) == (7, "")
+
+
+def test_a_forked_helper_ends_with_its_parent() -> None:
+    """Where the parent leaves at once, so does it, and says nothing a second time."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", FORKED, "alone"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        preexec_fn=hearing,
+    )
+    says(process, "forked")
+    os.killpg(process.pid, signal.SIGTERM)
+    assert ended(process) == (130, "interrupted\n")
+
+
 def once_it_counts_as_another() -> None:
     """Signals within so short a time are one, by the clock: there is nothing else to wait for."""
     time.sleep(SAME_SECONDS + 0.1)
