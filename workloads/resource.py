@@ -6,18 +6,13 @@ writes. A write is one statement: the row's lock puts all writers in an order, `
 ledger keeps each. `fenced` refuses a token below its mark, and raises the mark when a holder *reads*, too: else the
 last write of the holder before could slip in between the new one's read and write and be lost. `unfenced` takes
 everything; only its ledger tells. Rows of the ledger are added and never changed, so that at the end of a trial each
-write can be looked for in it by its id.
-
-Run as a program it prints a run's ledger: `python3 -m workloads.resource --dump`, with the config of the connection
-(PROTOCOL.md, "resource") as one JSON line on stdin.
+write can be looked for in it by its id (`harness/trial/resource.py` does).
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -198,36 +193,3 @@ def connect(config: Mapping[str, Any]) -> psycopg.Connection[Any]:
         tcp_user_timeout=round(STATEMENT_SECONDS * 1000),
         options=f"-c statement_timeout={round(STATEMENT_SECONDS * 1000)}",
     )
-
-
-def ledger(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A run's accepted writes, in the resource's own order: lock, resource, seq, process, token, read, version, at
-    (UTC).
-    """
-    with connect(config) as connection:
-        if connection.execute("SELECT to_regclass('fencepost.ledger')").fetchone() == (None,):
-            return  # nobody ever prepared it
-        cursor = connection.execute(
-            f"SELECT {LEDGER_COLUMNS}, at FROM fencepost.ledger WHERE run = %s ORDER BY lock, resource, seq",
-            (config["run"],),
-        )
-        names = [column.name for column in cursor.description or ()]
-        for row in cursor:
-            record = dict(zip(names, row, strict=True))
-            del record["run"]
-            record["at"] = record["at"].isoformat()
-            yield record
-
-
-def main() -> int:
-    """Print the ledger of the run whose config stands on stdin, one JSON object a line."""
-    if sys.argv[1:] != ["--dump"]:
-        print("usage: python3 -m workloads.resource --dump < config.json", file=sys.stderr)
-        return 2
-    for record in ledger(json.loads(sys.stdin.readline())):
-        print(json.dumps(record, separators=(",", ":")))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -16,7 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from harness.trial import REQUIRED, Progress, TrialResult
+from harness.trial import Progress, TrialResult
 from harness.trial.outcome import Outcome
 
 STYLES = {
@@ -147,7 +147,10 @@ def results_table(results: Sequence[TrialResult]) -> Table:
             config.system + (f" x{config.servers}" if config.servers not in (None, 1, 3) else ""),
             config.fault,
             "guarded" if config.guarded else "naive",
-            *(verdict_text(result.verdicts.get(name), name in REQUIRED or name in config.expect) for name in names),
+            *(
+                verdict_text(result.verdicts.get(name), name in result.required or name in config.expect)
+                for name in names
+            ),
             str(result.outcome.grants),
             str(result.outcome.handovers),
             outcome_text(result.outcome),

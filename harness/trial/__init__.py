@@ -5,8 +5,7 @@ by now, and looking after it) and `record` (what is written down of it). The oth
 """
 
 from harness.trial.judging import TrialResult
-from harness.trial.outcome import REQUIRED
 from harness.trial.record import Progress
 from harness.trial.trial import Trial
 
-__all__ = ["REQUIRED", "Progress", "Trial", "TrialResult"]
+__all__ = ["Progress", "Trial", "TrialResult"]

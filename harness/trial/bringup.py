@@ -14,7 +14,7 @@ from harness.trial import resource
 from harness.trial.cluster import Cluster
 from harness.trial.config import TrialConfig
 from harness.trial.contenders import Contender
-from harness.trial.outcome import REQUIRED
+from harness.trial.meta import meta
 from harness.trial.record import TrialRecord
 from harness.trial.recorder import Recorder
 from harness.trial.running import Running, Watch
@@ -50,17 +50,20 @@ class BringUp:
         names = [f"n{number}" for number in range(1, config.servers + 1)]
         self._system.plan(settings, dict.fromkeys(names, ("192.0.2.1",)))  # a bad option ends it before any node
         # One start-up at a time on this machine: side by side they take longer each than one after the other.
-        with self._lane.site.starting(self._watch.check):
-            record.phase("start")
-            began = self._start(settings, names)
-            self._running.servers.wait_healthy(self._watch.check)
-            took = time.monotonic() - began
-        record.data["healthy_seconds"] = round(took, 3)
-        record.say(f"{config.system} healthy {took:.1f} s after its start")
-        record.data["versions"]["system"], why = self._running.servers.version(VERSION_SECONDS, self._watch.check)
-        if why is not None:
-            record.say(f"the version stays unknown: {why}")
-        self._await_hellos()
+        try:
+            with self._lane.site.starting(self._watch.check):
+                record.phase("start")
+                began = self._start(settings, names)
+                self._running.servers.wait_healthy(self._watch.check)
+                took = time.monotonic() - began
+            record.data["healthy_seconds"] = round(took, 3)
+            record.say(f"{config.system} healthy {took:.1f} s after its start")
+            record.data["versions"]["system"], why = self._running.servers.version(VERSION_SECONDS, self._watch.check)
+            if why is not None:
+                record.say(f"the version stays unknown: {why}")
+            self._await_hellos()
+        finally:
+            self._begin_history()
         record.save()
 
     def _start(self, settings: Settings, names: Sequence[str]) -> float:
@@ -86,27 +89,17 @@ class BringUp:
         record.data["nodes"]["resource"] = {"role": "resource", "addresses": list(self._lane.resource.addresses)}
         record.data["notes"] = list(self._lane.site.notes)
         record.data["system"] = self._system.recorded(settings)
-        self._open_history()
+        running.recorder = Recorder(record.folder)
+        record.progress.live = running.recorder.live
         self._spawn_contenders(settings)  # they load their libraries while the servers elect a leader
         return began
 
-    def _open_history(self) -> None:
-        config, record = self._config, self._record
-        meta = {
-            "system": config.system,
-            "ttl": config.ttl,
-            "uncertainty": config.uncertainty,
-            "rate_tolerance": config.rate_tolerance,
-            "min_grants": config.min_grants,
-            "progress_bound": config.progress_bound,
-            "require": list(REQUIRED),
-            "fault": config.fault,
-            "guarded": config.guarded,
-            "seed": config.seed,
-            "trial": record.folder.name,
-        }
-        self._running.recorder = Recorder(record.folder, meta)
-        record.progress.live = self._running.recorder.live
+    def _begin_history(self) -> None:
+        """Now that it is known what the clients are like; or that they won't tell, and why stands in the errors."""
+        running, record = self._running, self._record
+        if running.recorder is not None:
+            hellos = [contender.hello for contender in running.contenders if contender.hello is not None]
+            running.recorder.begin(meta(self._config, record.folder.name, running.clock, hellos))
 
     def _spawn_contenders(self, settings: Settings) -> None:
         config, running = self._config, self._running

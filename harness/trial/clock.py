@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nemesis.base import AgentLink
@@ -15,6 +15,9 @@ class HistoryClock:
     def __init__(self) -> None:
         self.epoch_ns = 0
         """Time 0 of the history on the nodes' boot clock; 0 = not set yet."""
+        self.started = ""
+        """The wall-clock time of time 0 by this machine's clock (ISO 8601 with its offset), for people to hold against
+        their logs."""
         self._offset_ns = 0
 
     def start(self, agent: AgentLink) -> dict[str, Any]:
@@ -28,11 +31,9 @@ class HistoryClock:
         # On one machine the two clocks are one; then the offset is only the time that the question took.
         self._offset_ns = 0 if before <= theirs <= after else theirs - (before + after) // 2
         self.epoch_ns = theirs
-        return {
-            "boottime_ns": theirs,
-            "offset_ns": self._offset_ns,
-            "utc": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        }
+        began = datetime.now(UTC) - timedelta(microseconds=self.now() // 1000)
+        self.started = began.isoformat(timespec="milliseconds")
+        return {"boottime_ns": theirs, "offset_ns": self._offset_ns, "utc": self.started}
 
     def now(self) -> int:
         """Time of the history in ns."""

@@ -17,7 +17,8 @@ import msgspec
 
 from harness.errors import HarnessError
 from harness.runtime.base import Node, Process
-from harness.trial.recorder import Border, LogFile, Recorder
+from harness.trial.border import Border
+from harness.trial.recorder import LogFile, Recorder
 
 ARGV = ("python3", "-u", "-m", "workloads.contender")
 
@@ -37,14 +38,21 @@ class Contender:
         self._stopping = False
         self._muted = False
         self._crash_told = False
-        self._border = Border(process)
+        self._border = Border(process, recorder.claims)
+        self._last_time = 0
         self._ended = False
+
+    @property
+    def may_write(self) -> bool:
+        """Whether it may write to the resource: it was ready to begin, and its process is not known to be gone."""
+        return self.hello is not None and not self._ended
 
     def spawn(self, config: Mapping[str, Any]) -> None:
         """Start the program and hand it its config; `hello` is set when it is ready."""
         self._spawned = self.node.spawn(ARGV, on_line=self._line, on_error_line=self._error_line)
         self._spawned.send(json.dumps({**config, "process": self.process}).encode() + b"\n")
-        threading.Thread(target=self._watch, name=f"watch-{self.node.name}", daemon=True).start()
+        self._watcher = threading.Thread(target=self._watch, name=f"watch-{self.node.name}", daemon=True)
+        self._watcher.start()
 
     def command(self, word: str) -> None:
         """Send a command ("start", "stop"). A contender that is gone already has its failure noted elsewhere."""
@@ -74,6 +82,8 @@ class Contender:
                 if self._spawned.wait(2.0) is None:
                     self._fail("did not stop when told so, nor when its stdin ended")
                     self._spawned.abandon()
+                    return
+            self._watcher.join(10.0)  # what there is to say of its end stands in the history when this returns
         except HarnessError as error:
             self._fail(f"can't be followed any more: {error}")
 
@@ -94,6 +104,7 @@ class Contender:
         wrong = self._border.problems(said)
         if wrong:
             return self._refuse(line, wrong)
+        self._last_time = max(self._last_time, said["time"])
         try:
             self._recorder.event(said)
         except HarnessError as error:
@@ -103,6 +114,8 @@ class Contender:
     def _speak(self, said: dict[str, Any], line: bytes) -> None:
         with self.changed:
             if isinstance(said.get("hello"), dict) and self.hello is None:
+                if wrong := _problems_of_hello(said["hello"]):
+                    return self._refuse(line, wrong)
                 self.hello = said["hello"]
             elif isinstance(said.get("bye"), dict) and self._stopping and self.bye is None:
                 self.bye = said["bye"]
@@ -117,6 +130,8 @@ class Contender:
         shown = line[:200].decode(errors="replace")
         self._log.line(b"refused: " + line[:65536])
         self._muted = True  # nothing that follows can be trusted, nor its pairing; for the history it has crashed
+        # It may go on all the same, and what it does unheard (a release) would look like the service's doing.
+        self._recorder.incomplete(f"contender {self.process} was not listened to any more")
         self._record_crash({})
         self._fail(f"printed what is no event ({'; '.join(wrong)}): {shown!r}")
 
@@ -130,9 +145,10 @@ class Contender:
             while code is None:
                 code = self._spawned.wait(60.0)
         except HarnessError as error:
+            self._recorder.incomplete(f"contender {self.process} could not be heard any more")
             self._fail(f"can't be followed any more: {error}")
         with self.changed:
-            self._ended = True
+            self._ended = code is not None
             # One that was told to stop before it had said hello owes nothing, and its node may have gone meanwhile.
             expected = self._stopping and (self.hello is None or (code == 0 and self.bye is not None))
         if not expected:
@@ -147,8 +163,10 @@ class Contender:
             told, self._crash_told = self._crash_told, True
         if told:
             return
+        # Behind all that it said, also where the clock of another machine is only nearly ours: it did not act after it.
+        time_ns = max(self._now(), self._last_time)
         try:
-            self._recorder.event({"time": self._now(), "process": self.process, "type": "info", "f": "crash", **more})
+            self._recorder.event({"time": time_ns, "process": self.process, "type": "info", "f": "crash", **more})
         except HarnessError as error:
             self._fail(str(error))
 
@@ -156,3 +174,18 @@ class Contender:
         with self.changed:
             self.failure = self.failure or f"contender {self.process} on {self.node.name} {reason}"
             self.changed.notify_all()
+
+
+def _problems_of_hello(hello: Mapping[str, Any]) -> list[str]:
+    """What is wrong with what a hello says of its client, on which depends what the trial requires."""
+    client = hello.get("client")
+    if client is None:
+        return []
+    if not isinstance(client, dict):
+        return ["client in the hello must be an object"]
+    found = []
+    if not isinstance(client.get("tokens", True), bool):
+        found.append(f"client.tokens must be true or false, not {client['tokens']!r}")
+    if client.get("renewals", "seen") not in ("seen", "unseen"):
+        found.append(f"client.renewals must be seen or unseen, not {client['renewals']!r}")
+    return found

@@ -12,6 +12,7 @@ from checkers import judge
 from harness import history
 from harness.report import write_trial
 from harness.trial.config import TrialConfig
+from harness.trial.ledger import lost_unheard
 from harness.trial.outcome import Outcome, decide
 from harness.trial.record import TrialRecord
 from harness.trial.recorder import write_json
@@ -26,6 +27,8 @@ class TrialResult:
     outcome: Outcome
     verdicts: Mapping[str, bool | str]
     report: Path | None
+    required: Sequence[str] = ()
+    """Which verdicts its history requires."""
     kept: Sequence[str] = ()
 
 
@@ -51,6 +54,8 @@ def conclude(
         with record.guard("judging"):
             judgement = judge(history.read(folder / "history.jsonl"), cancel=cancel).to_json()
             write_json(folder / "verdict.json", judgement)
+            for problem in lost_unheard(judgement, config.expect):
+                record.note(problem)
     outcome = decide(
         judgement,
         expect=config.expect,
@@ -73,4 +78,5 @@ def conclude(
         outcome = Outcome("harness-error", record.errors, outcome.valid, outcome.grants, outcome.handovers)
     verdicts = {name: entry["valid"] for name, entry in ((judgement or {}).get("verdicts") or {}).items()}
     record.progress.phase = outcome.word
-    return TrialResult(folder, config, outcome, verdicts, report, kept)
+    required = (judgement or {}).get("required") or ()
+    return TrialResult(folder, config, outcome, verdicts, report, required, kept)

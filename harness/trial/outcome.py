@@ -19,8 +19,6 @@ from typing import Any
 
 Verdict = bool | str
 
-REQUIRED = ("lease", "fencing", "linearizable", "fenced", "progress", "faults")
-"""The verdicts that a trial's history requires."""
 EXIT_CODES = {"as-expected": 0, "violation": 1, "unknown": 3, "inconclusive": 3, "harness-error": 4}
 # In which order words outrank each other over a matrix.
 RANK = ("violation", "harness-error", "unknown", "inconclusive", "as-expected")

@@ -1,13 +1,15 @@
 """The protected resource: PostgreSQL on a node of its own, which no fault touches. Contenders write to it
-(`workloads/resource.py`); the harness starts it and reads back what it accepted, through a contender's node, because
-the host has no route into a trial's network.
+(`workloads/resource.py`); the harness starts it and, at the end, reads back what it accepted: on the resource's own
+node, so that this needs no contender to be well, nor a route from the host into the trial's network.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
 
 from harness.errors import HarnessError
 from harness.runtime.base import Node, ServiceSpec
@@ -58,19 +60,99 @@ def ready(node: Node) -> tuple[bool, str]:
     return done.exit_code == 0, (done.stdout + done.stderr).decode(errors="replace").strip()
 
 
-def read_ledger(node: Node, config: Mapping[str, Any], *, timeout_seconds: float = 30.0) -> list[dict[str, Any]]:
-    """All writes that the resource accepted in this run, in its own order, read through a contender's node.
+# -- what it accepted -------------------------------------------------------------------------------------------------
 
-    `config` is `connection(host)` with "run". Rows: lock, resource, seq, process, token, read, version, at.
+
+class Write(msgspec.Struct, frozen=True):
+    """One row of the ledger: a write as the resource itself wrote it down. The order of its keys is that of a row.
+
+    `at` is the server's clock, for people.
     """
-    done = node.run(
-        ["python3", "-m", "workloads.resource", "--dump"],
-        stdin=json.dumps(config).encode() + b"\n",
-        timeout_seconds=timeout_seconds,
-    )
+
+    lock: str
+    resource: Literal["fenced", "unfenced"]
+    seq: int
+    id: str
+    process: int | None
+    token: int | None
+    read: int | None
+    version: int | None
+    at: str
+
+
+class _Answer(msgspec.Struct):
+    twins: list[tuple[str, Literal["fenced", "unfenced"]]]
+    writes: list[Write]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """All that the resource holds of a run, read at one instant."""
+
+    asked_ns: int
+    """When it was asked, in time of the history."""
+    writes: Sequence[Write]
+    """In the resource's own order."""
+    twins: Sequence[tuple[str, str]]
+    """The (lock, resource) of every ledger that there is, those without a write too."""
+
+    def ids(self, lock: str, resource: str) -> list[str]:
+        """The ids of the writes found in one ledger."""
+        return [write.id for write in self.writes if (write.lock, write.resource) == (lock, resource)]
+
+
+QUIET_SECONDS = 10.0
+"""How long a statement of a contender that is gone may go on before it is given up: the server ends one after 2 s."""
+
+# What a contender sent last may still be under way when its process is gone. A session that has ended does no more.
+QUIESCE = f"""
+DO $$
+DECLARE others int;
+BEGIN
+    FOR look IN 1 .. {round(QUIET_SECONDS * 100)} LOOP
+        PERFORM pg_stat_clear_snapshot();
+        SELECT count(pg_terminate_backend(pid)) INTO others FROM pg_stat_activity
+            WHERE backend_type = 'client backend' AND pid <> pg_backend_pid();
+        EXIT WHEN others = 0;
+        PERFORM pg_sleep(0.01);
+    END LOOP;
+    IF others > 0 THEN RAISE EXCEPTION '% sessions of contenders have not ended', others; END IF;
+END $$;
+"""
+
+# One statement has one snapshot. One JSON document is whole, or none.
+READ = """
+SELECT json_build_object(
+    'twins', (SELECT coalesce(json_agg(json_build_array(lock, resource) ORDER BY lock, resource), '[]')
+              FROM fencepost.resource WHERE run = :'run'),
+    'writes', (SELECT coalesce(json_agg(row ORDER BY row.lock, row.resource, row.seq), '[]')
+               FROM (SELECT lock, resource, seq, id, process, token, read, version, at
+                     FROM fencepost.ledger WHERE run = :'run') AS row));
+"""
+
+
+def read(node: Node, run: str, now: Callable[[], int]) -> Reading:
+    """What the resource on this node holds of a run, all of it, by one read; whatever still writes is ended first.
+
+    The read sees everything that was acknowledged before it was sent: there is one server, and one statement sees
+    all that was committed before it began. `now` is the clock of the history. Raises HarnessError, with the resource's
+    own words, when it could not be read whole.
+    """
+    _psql(node, QUIESCE, run, QUIET_SECONDS + 5.0)
+    asked = now()
+    answer = _psql(node, READ, run, 30.0)
+    try:
+        found = msgspec.json.decode(answer, type=_Answer)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise HarnessError(f"the ledger on {node.name} can't be read: {error}") from error
+    return Reading(asked, found.writes, found.twins)
+
+
+def _psql(node: Node, sql: str, run: str, timeout_seconds: float) -> bytes:
+    options = ["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-v", f"run={run}"]
+    place = ["-h", "127.0.0.1", "-p", str(PORT), "-U", USER, "-d", DATABASE]
+    done = node.run(["psql", *options, *place], stdin=sql.encode(), timeout_seconds=timeout_seconds)
     if done.exit_code != 0:
         told = done.stderr.decode(errors="replace").strip().splitlines()
-        raise HarnessError(
-            f"the ledger could not be read through {node.name}: {told[-1] if told else 'no reason given'}"
-        )
-    return [json.loads(line) for line in done.stdout.splitlines()]
+        raise HarnessError(f"the ledger on {node.name} can't be read: {told[0] if told else 'no reason given'}")
+    return done.stdout

@@ -3,7 +3,7 @@
 Three rules hold it together:
 
 - *Nothing is lost.* Config and history are on disk before anything can fail; every stage after the first event runs
-  whatever happened before it (undo, stop, ledger, logs, take-down, judging, report), each guarded by itself, and what
+  whatever happened before it (undo, stop, audit, logs, take-down, judging, report), each guarded by itself, and what
   failed in it is added to the trial's errors.
 - *Everything is undone.* Faults are undone by their own `stop`, then by the agents (`undo_all`), and the agents verify
   it; should the harness be killed, their stdin ends and they do the same by themselves.
@@ -109,8 +109,8 @@ class Trial:
             self._watch.check_services()
         with guard("stopping the contenders"):
             way_out.stop_contenders()
-        with guard("reading the ledger"):
-            way_out.read_ledger()
+        with guard("auditing the resource"):
+            way_out.audit()
         with guard("closing the history"):
             way_out.close_history()
         self._record.phase("take-down")

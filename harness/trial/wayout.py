@@ -5,9 +5,10 @@ Each method is a stage of its own that does what it can with what there is; the 
 
 from __future__ import annotations
 
-import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
 
 from harness.errors import HarnessError
 from harness.trial import resource
@@ -68,21 +69,30 @@ class WayOut:
             if reason not in self._record.errors:
                 self._record.note(reason)
 
-    def read_ledger(self) -> None:
-        """The resource's own account of what it accepted, read through a contender node."""
+    def audit(self) -> None:
+        """The resource's own account of what it accepted: into ledger.jsonl, and as audits into the history.
+
+        The contenders' accounts are held against it. Raises HarnessError when it could not be had whole (then there is
+        no audit at all), and when a contender told what isn't so.
+        """
         if not self._record.data.get("contenders"):
-            return
-        folder = self._record.folder
-        rows = resource.read_ledger(self._lane.contender_nodes[0], self._lane.resource_config(folder.name))
-        with (folder / "ledger.jsonl").open("w") as file:
-            for row in rows:
-                file.write(json.dumps(row) + "\n")
-        wrong = disagreements(folder / "history.jsonl", rows)
+            return  # nobody said hello, so nobody prepared the resource
+        folder, running = self._record.folder, self._running
+        reading = resource.read(self._lane.resource, folder.name, running.clock.now)
+        with (folder / "ledger.jsonl").open("wb") as file:
+            for write in reading.writes:
+                file.write(msgspec.json.encode(write) + b"\n")
+        left = [contender.node.name for contender in running.contenders if contender.may_write]
+        if left:
+            raise HarnessError(f"the resource was not audited: contenders on {', '.join(left)} may still write to it")
+        for lock, twin in reading.twins:
+            running.history.audit(reading.asked_ns, lock, twin, reading.ids(lock, twin))
+        wrong = disagreements(folder / "history.jsonl", reading.writes)
         if wrong:
             raise HarnessError(f"history and ledger disagree: {'; '.join(wrong)}")
 
     def close_history(self) -> None:
-        """No event comes any more: the history is on the disk."""
+        """No event comes any more: the history has its end line, and is on the disk."""
         if self._running.recorder is not None:
             self._running.recorder.close()
 

@@ -74,6 +74,12 @@ def until(contender: Contender, condition: Callable[[], object], what: str) -> N
             contender.changed.wait(0.2)
 
 
+def end_line(contender: Contender, folder: Path) -> bool:
+    """Whether the history is whole, once it is closed."""
+    contender._recorder.close()
+    return '"type": "end"' in (folder / "history.jsonl").read_text().splitlines()[-1]
+
+
 def history(folder: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()][1:]
 
@@ -88,12 +94,15 @@ def test_an_obedient_contender_has_no_failure(start: Callable[[str], Contender],
     assert contender.failure is None
     assert contender.bye == {}
     assert [event["f"] for event in history(tmp_path)] == ["acquire"]
+    assert not contender.may_write
+    assert end_line(contender, tmp_path)
 
 
 def test_garbage_is_refused_and_kept_in_the_log(start: Callable[[str], Contender], tmp_path: Path) -> None:
     """A line that is no event ends the trial with its words and does not enter the history, which has a crash instead.
 
-    What came before stays judgeable: nothing that the program says later can make the file unreadable.
+    Nothing that the program says later can make the file unreadable. But it may act on unheard, and a release that
+    nobody heard of makes the next grant look too early: so this history has no end line, and nobody is judged by it.
     """
     contender = start(HELLO + EVENT + "print('Segmentation fault')\n" + EVENT + OBEDIENT)
     until(contender, lambda: contender.failure, "a failure")
@@ -103,6 +112,7 @@ def test_garbage_is_refused_and_kept_in_the_log(start: Callable[[str], Contender
     contender.end(time.monotonic() + 20)
     assert b"refused: Segmentation fault" in (tmp_path / "contender.log").read_bytes()
     assert [event["f"] for event in history(tmp_path)] == ["acquire", "crash"]
+    assert not end_line(contender, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -140,6 +150,33 @@ def test_a_contender_that_dies_leaves_a_crash_in_the_history(start: Callable[[st
     until(contender, lambda: contender.failure, "a failure")
     assert "ended with exit code 7" in str(contender.failure)
     assert history(tmp_path)[-1] == {"time": 99, "process": 0, "type": "info", "f": "crash", "exit_code": 7}
+    assert end_line(contender, tmp_path)  # all that it said is there
+
+
+def test_a_crash_comes_behind_what_its_process_said(start: Callable[[str], Contender], tmp_path: Path) -> None:
+    """Where the harness reads another machine's clock it can be off; nobody acts after his own end."""
+    contender = start(HELLO + EVENT.replace("'time':1", "'time':500") + "sys.exit(7)")
+    until(contender, lambda: contender.failure, "a failure")
+    assert [event["time"] for event in history(tmp_path)] == [500, 500]
+
+
+@pytest.mark.parametrize(
+    ("client", "words"),
+    [
+        ("7", "client in the hello must be an object"),
+        ("{'tokens':'no'}", "client.tokens must be true or false, not 'no'"),
+        ("{'renewals':['seen']}", "client.renewals must be seen or unseen, not ['seen']"),
+    ],
+)
+def test_a_hello_that_can_t_be_taken_at_its_word_is_refused(
+    start: Callable[[str], Contender], client: str, words: str
+) -> None:
+    """What a trial requires depends on it."""
+    program = HELLO.replace("'pid':os.getpid()", f"'pid':os.getpid(),'client':{client}")
+    contender = start(program + OBEDIENT)
+    until(contender, lambda: contender.failure, "a failure")
+    assert words in str(contender.failure)
+    assert contender.hello is None
 
 
 def test_fatal_is_told_in_its_own_words(start: Callable[[str], Contender]) -> None:
@@ -156,3 +193,4 @@ def test_a_contender_that_ignores_stop_is_left_behind_with_a_word(start: Callabl
     contender.command("stop")
     contender.end(time.monotonic())
     assert "did not stop when told so" in str(contender.failure)
+    assert contender.may_write

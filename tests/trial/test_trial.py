@@ -53,7 +53,8 @@ def record(folder: Path) -> dict[str, Any]:
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()][1:]
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["type"] not in ("meta", "end")]
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
@@ -105,6 +106,16 @@ def test_a_frozen_holder_damages_the_unfenced_resource_alone(engine: docker.Dock
     assert [phase["name"] for phase in told["phases"]][-1] == "check"
     for name in ("report.html", "ledger.jsonl", "faults.jsonl", "harness.log"):
         assert (folder / name).stat().st_size > 0, name
+    meta, *told_events, end = (json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines())
+    assert set(meta["require"]) == {"lease", "linearizable", "fencing", "fenced", "conduct", "progress", "faults"}
+    assert meta["started"] == told["epoch"]["utc"]
+    assert end == {"type": "end", "events": len(told_events)}
+    rows = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
+    assert {event["resource"]: event["ids"] for event in told_events if event["f"] == "audit"} == {
+        twin: [row["id"] for row in rows if row["resource"] == twin] for twin in ("fenced", "unfenced")
+    }
+    assert verdicts["conduct"]["valid"] is True
+    assert verdicts["fenced"]["stats"]["looked_for"] > 10
     for node in ("n1", "c0", "c4", "resource"):
         assert (folder / "logs" / node).is_dir(), node
     assert b"Ready to accept connections" in (folder / "logs" / "n1" / "service.log").read_bytes()

@@ -5,17 +5,30 @@ from __future__ import annotations
 import json
 import queue
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
+from checkers import judge
+from harness import history
+from harness.errors import HarnessError
 from harness.runtime import removal
 from harness.runtime.base import Node, NodeSpec, Site
 from harness.runtime.docker import DockerRuntime
 from harness.trial import resource
+from harness.trial.clock import HistoryClock
+from harness.trial.config import TrialConfig
+from harness.trial.record import Progress, TrialRecord
+from harness.trial.recorder import Recorder
+from harness.trial.running import Running
+from harness.trial.wayout import WayOut
 
 pytestmark = pytest.mark.docker
 
@@ -79,15 +92,16 @@ def test_a_stale_writer_is_refused_by_the_fenced_twin_alone(call: Call, nodes: l
     assert call(1, "read", "fenced", 2) == 1001
     assert call(1, "read", "unfenced", 2) == 1000  # the update of token 2 is lost
 
-    rows = resource.read_ledger(nodes[1], {**resource.connection("resource"), "run": run})
-    assert [
-        (row["resource"], row["seq"], row["process"], row["token"], row["read"], row["version"]) for row in rows
-    ] == [
-        ("fenced", 1, 1, 2, 0, 1001),
-        ("unfenced", 1, 1, 2, 0, 1001),
-        ("unfenced", 2, 0, 1, 0, 1000),
+    found = resource.read(nodes[0], run, lambda: 99)
+    assert found.asked_ns == 99
+    assert found.twins == [("lock", "fenced"), ("lock", "unfenced")]
+    assert [msgspec.structs.astuple(write)[:-1] for write in found.writes] == [
+        ("lock", "fenced", 1, "1-1001", 1, 2, 0, 1001),
+        ("lock", "unfenced", 1, "1-1001", 1, 2, 0, 1001),
+        ("lock", "unfenced", 2, "0-1000", 0, 1, 0, 1000),
     ]
-    assert all(row["lock"] == "lock" and "run" not in row and row["at"] for row in rows)
+    assert all(datetime.fromisoformat(write.at).tzinfo for write in found.writes)
+    assert found.ids("lock", "unfenced") == ["1-1001", "0-1000"]
 
 
 def test_a_read_fences_too(call: Call) -> None:
@@ -109,8 +123,8 @@ def test_the_holder_of_a_token_may_write_again(call: Call) -> None:
 def test_runs_do_not_see_each_other(call: Call, nodes: list[Node]) -> None:
     """A lane's PostgreSQL goes through many trials, each with rows of its own."""
     assert call(0, "write", "unfenced", 1, 0, "0-1000", 1000) == 1
-    config = {**resource.connection("resource"), "run": "another"}
-    assert resource.read_ledger(nodes[1], config) == []
+    found = resource.read(nodes[0], "another", lambda: 0)
+    assert (found.twins, found.writes) == ([], [])
 
 
 def test_a_statement_that_can_t_have_happened_is_a_failure(call: Call) -> None:
@@ -126,3 +140,154 @@ def test_it_says_when_it_is_ready(nodes: list[Node]) -> None:
     while not (seen := resource.ready(nodes[0]))[0]:
         assert time.monotonic() < end, seen
     assert "accepting connections" in seen[1]
+
+
+# -- what an audit finds ----------------------------------------------------------------------------------------------
+
+
+def psql(node: Node, sql: str) -> str:
+    """Behind the resource's back; what was answered."""
+    done = node.run(["psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "fencepost", "-c", sql])
+    assert done.exit_code == 0, done.stderr
+    return done.stdout.decode().strip()
+
+
+class Told:
+    """A history of writes that were really made, and the way out of a trial whose resource this is."""
+
+    def __init__(self, folder: Path, call: Call, node: Node, run: str) -> None:
+        self.folder, self._call, self._time = folder / run, call, 0
+        self.folder.mkdir()
+        self.recorder = Recorder(self.folder, {"require": ["fenced"]})
+        clock = HistoryClock()
+        record = TrialRecord(self.folder, clock, Progress("t"))
+        record.data = {"contenders": {"0": {}}}
+        lane: Any = SimpleNamespace(resource=node)
+        running = Running(lane, clock, recorder=self.recorder)
+        config = TrialConfig(system="redis", fault="none")
+        self.way_out = WayOut(config, record, running, own_lane=True, keep=False)
+
+    def write(self, process: int, resource: str, token: int, read: int, identity: str, version: int) -> Any:
+        """One write, told as a contender tells it."""
+        keys = {"process": process, "f": "write", "resource": resource, "token": token}
+        told = {**keys, "read": read, "version": version, "id": identity}
+        self._time += 2
+        self.recorder.event({"time": self._time, "type": "invoke", **told})
+        answer = self._call(process, "write", resource, token, read, identity, version)
+        if isinstance(answer, int):
+            self.recorder.event({"time": self._time + 1, "type": "ok", **told, "seq": answer})
+        else:
+            self.recorder.event({"time": self._time + 1, **keys, **answer})
+        return answer
+
+    def audited(self) -> dict[str, Any]:
+        """The verdicts after the audit that every trial makes at its end."""
+        self.way_out._running.clock.now = lambda: self._time + 10  # type: ignore[method-assign]
+        self.way_out.audit()
+        self.way_out.close_history()
+        return judge(history.read(self.folder / "history.jsonl")).to_json()["verdicts"]
+
+
+@pytest.fixture
+def told(tmp_path: Path, call: Call, nodes: list[Node], run: str) -> Told:
+    """Three accepted writes to each twin, and one that the fenced one refused."""
+    told = Told(tmp_path, call, nodes[0], run)
+    for twin in ("fenced", "unfenced"):
+        read = call(0, "read", twin, 5)
+        for number in range(1, 4):
+            assert told.write(0, twin, 5, read, f"0-{number}", number * 1000) == number
+            read = number * 1000
+    assert told.write(1, "fenced", 4, 3000, "1-4", 4001)["type"] == "fail"
+    return told
+
+
+def test_a_ledger_that_nobody_touched_has_lost_nothing(told: Told) -> None:
+    """Every acknowledged write is found, no refused one; both twins stand in the history before its end line."""
+    verdicts = told.audited()
+    assert [verdicts[name]["valid"] for name in ("fenced", "damage")] == [True, True]
+    assert [verdicts[name]["stats"]["looked_for"] for name in ("fenced", "damage")] == [4, 3]
+    lines = [json.loads(line) for line in (told.folder / "history.jsonl").read_text().splitlines()]
+    assert [(line["resource"], line["ids"]) for line in lines if line.get("f") == "audit"] == [
+        ("fenced", ["0-1", "0-2", "0-3"]),
+        ("unfenced", ["0-1", "0-2", "0-3"]),
+    ]
+    assert lines[-1] == {"type": "end", "events": len(lines) - 2}
+    rows = [json.loads(line) for line in (told.folder / "ledger.jsonl").read_text().splitlines()]
+    assert [row["id"] for row in rows] == ["0-1", "0-2", "0-3"] * 2
+
+
+def test_rows_deleted_and_inserted_behind_the_resource_s_back_are_gone_and_ghost(
+    told: Told, nodes: list[Node], run: str
+) -> None:
+    """An acknowledged write that is lost, and a refused one that is there after all: verdicts, with both lines."""
+    psql(nodes[0], f"DELETE FROM fencepost.ledger WHERE run = '{run}' AND id = '0-2'")
+    columns = "run, lock, resource, seq, id, process, token, read, version"
+    row = f"'{run}', 'lock', 'fenced', 4, '1-4', 1, 4, 3000, 4001"
+    psql(nodes[0], f"INSERT INTO fencepost.ledger ({columns}) VALUES ({row})")
+    verdicts = told.audited()
+    found = {name: [f["kind"] for f in verdicts[name]["findings"]] for name in ("fenced", "damage")}
+    assert found["damage"] == ["gone-write"]
+    assert sorted(found["fenced"]) == ["ghost-write", "gone-write"]
+    assert verdicts["fenced"]["stats"]["gone"] == verdicts["fenced"]["stats"]["ghosts"] == 1
+    assert [verdicts[name]["valid"] for name in ("fenced", "damage")] == [False, False]
+
+
+def test_a_row_that_nobody_told_of_is_a_contender_s_lie(told: Told, nodes: list[Node], run: str) -> None:
+    """The verdicts say nothing of it, so it ends the trial as a harness error that names it."""
+    psql(nodes[0], f"UPDATE fencepost.ledger SET id = '0-9' WHERE run = '{run}' AND id = '0-2' AND resource = 'fenced'")
+    with pytest.raises(HarnessError, match=r"no contender told of: write '0-9' to fenced .*, seq 2$"):
+        told.audited()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "mend", "words"),
+    [
+        ("UPDATE fencepost.ledger SET resource = 'shed' WHERE resource = 'fenced'", "SELECT 1", r"'shed'.*writes"),
+        (
+            "ALTER TABLE fencepost.ledger RENAME COLUMN id TO name",
+            "ALTER TABLE fencepost.ledger RENAME COLUMN name TO id",
+            'column "id" does not exist',
+        ),
+    ],
+)
+def test_a_ledger_that_can_t_be_read_is_no_audit(
+    told: Told, nodes: list[Node], spoil: str, mend: str, words: str
+) -> None:
+    """A clear error, and never a part of it: what is missing from a list would accuse the resource."""
+    psql(nodes[0], spoil)
+    try:
+        with pytest.raises(HarnessError, match=rf"the ledger on resource can't be read: .*{words}"):
+            told.audited()
+    finally:
+        psql(nodes[0], mend)
+    assert '"audit"' not in (told.folder / "history.jsonl").read_text()
+
+
+def test_no_statement_of_a_contender_comes_behind_the_read(told: Told, nodes: list[Node], run: str) -> None:
+    """One that the server still works on when its contender is gone is ended first, and has done nothing then."""
+    columns = "run, lock, resource, seq, id"
+    late = f"INSERT INTO fencepost.ledger ({columns}) SELECT '{run}', 'lock', 'fenced', 9, '0-9' FROM pg_sleep(600)"
+    ended = threading.Event()
+    process = nodes[0].spawn(
+        ["psql", "-X", "-U", "fencepost", "-c", late],
+        on_line=lambda line: None,
+        on_error_line=lambda line: ended.set() if b"terminating connection" in line else None,
+    )
+    active = f"SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%{run}%9%pg_sleep(600)'"
+    end = time.monotonic() + 30
+    while psql(nodes[0], active.replace("WHERE", "WHERE pid <> pg_backend_pid() AND")) != "1":
+        assert time.monotonic() < end, "the statement never began"
+    found = resource.read(nodes[0], run, lambda: 0)
+    assert ended.wait(10)
+    assert process.wait(10) != 0
+    assert found.ids("lock", "fenced") == ["0-1", "0-2", "0-3"]
+
+
+def test_a_contender_that_may_still_write_leaves_the_resource_without_audit(told: Told) -> None:
+    """The rows are kept for people; no verdict is made of what may change."""
+    alive: Any = SimpleNamespace(may_write=True, node=SimpleNamespace(name="c2"))
+    told.way_out._running.contenders.append(alive)
+    with pytest.raises(HarnessError, match="contenders on c2 may still write"):
+        told.audited()
+    assert (told.folder / "ledger.jsonl").read_text().count("\n") == 6
+    assert '"audit"' not in (told.folder / "history.jsonl").read_text()
