@@ -88,6 +88,8 @@ class Stage:
     def events(self) -> list[dict[str, Any]]:
         """All events; ends the contender's voice."""
         os.close(self._writer)
+        self.contender.stopping.close()
+        self.contender.started.close()
         with self._lines:
             return [json.loads(line) for line in self._lines]
 
@@ -95,3 +97,10 @@ class Stage:
 def words(events: list[dict[str, Any]]) -> Iterator[str]:
     """The events as "f.type", in order."""
     return (f"{event['f']}.{event['type']}" for event in events)
+
+
+def pause(seconds: float) -> None:
+    """Wait as a contender does."""
+    never = Flag()
+    never.wait(seconds)
+    never.close()

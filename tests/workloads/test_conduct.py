@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.workloads.scripted import Stage, words
+from tests.workloads.scripted import Stage, pause, words
 from tests.workloads.test_hold import hold_of, no_answer, not_held, until
 from workloads.clients.base import Answered
 from workloads.clocks import Flag, Stamp
@@ -223,7 +223,7 @@ def test_every_attempt_has_an_id_and_a_version_of_its_own() -> None:
     for _start in range(3):
         attempts = Attempts(7, epoch)
         made += [attempts.next() for _ in range(100)]
-        Flag().wait(0.01)  # no process starts faster
+        pause(0.01)  # no process starts faster
     assert len({attempt.id for attempt in made}) == len(made)
     assert len({attempt.version for attempt in made}) == len(made)
     assert all(attempt.id.startswith("7-") and attempt.version % 1000 == 7 for attempt in made)

@@ -8,9 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from tests.workloads.scripted import TTL, Stage, words
+from tests.workloads.scripted import TTL, Stage, pause, words
 from workloads.clients.base import Answered
-from workloads.clocks import Flag
 from workloads.contender import MARGIN, Hold
 
 
@@ -18,7 +17,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
     end = time.monotonic() + 10
     while not condition():
         assert time.monotonic() < end, f"{what} was awaited"
-        Flag().wait(0.005)
+        pause(0.005)
 
 
 def hold_of(stage: Stage) -> Hold:
@@ -138,7 +137,7 @@ def test_no_renewal_is_sent_after_the_release() -> None:
     for _ in range(20):
         stage = Stage(guarded=True, ttl=0.03)
         hold = hold_of(stage)
-        Flag().wait(0.012)
+        pause(0.012)
         hold.release()
         events = stage.events()
         said = list(words(events))
