@@ -13,6 +13,7 @@ import numpy as np
 
 from checkers.findings import Finding
 from checkers.intervals import Model, build
+from harness import plain
 from harness.history.events import (
     ACQUIRE,
     CRASH,
@@ -51,7 +52,7 @@ def explain(history: History, finding: Finding, width: int | None = None) -> str
     width = (shutil.get_terminal_size((120, 24)).columns if width is None else width) or 120
     marked = np.flatnonzero(np.isin(history.line, finding.events))
     if not len(marked):
-        return finding.text
+        return plain.line(finding.text)
     lock = history.locks.index(finding.lock) if finding.lock is not None else None
     shown = _shown(history, marked, lock)
     start = int(history.time[marked[0]])
@@ -89,6 +90,7 @@ def _row(cells: list[_Forms], widths: list[int]) -> str:
 
 def _fit(forms: _Forms, width: int) -> str:
     """The fullest form that fits; else as much of the last as does, with `…` at its end and no number cut."""
+    forms = [plain.line(form) for form in forms]
     for form in forms:
         if len(form) <= width:
             return form
@@ -115,7 +117,7 @@ def _name(history: History, code: int) -> _Forms:
 
 
 def _wrap(text: str, width: int) -> str:
-    return textwrap.fill(text, max(40, min(width, 110)))
+    return textwrap.fill(plain.line(text), max(40, min(width, 110)))
 
 
 def _relative(ns: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import signal
 import sys
@@ -10,7 +11,7 @@ import traceback
 
 import click
 
-from harness import __version__
+from harness import __version__, plain
 from harness.errors import FencepostError
 
 # One line of help each, so that `fencepost --help` imports none of them.
@@ -69,18 +70,19 @@ def main() -> None:
         click.echo("interrupted", err=True)
         sys.exit(130)
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        click.echo(plain.block(shown.getvalue()), err=True, nl=False)
         sys.exit(error.exit_code)
     except FencepostError as error:
-        click.echo(f"fencepost: {error}", err=True)
+        click.echo(f"fencepost: {plain.block(error, indent='  ')}", err=True)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         # Whoever read our output has left (`| head`): end as a program that SIGPIPE ends, without more words.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except Exception as error:  # noqa: BLE001 - the last one who can turn it into a sentence and the right exit code
-        traceback.print_exc()
-        click.echo(
-            f"fencepost: this is a bug of Fencepost, or a disk that is full: {type(error).__name__}: {error}", err=True
-        )
+        click.echo(plain.block(traceback.format_exc()), err=True)
+        said = plain.line(f"{type(error).__name__}: {error}")
+        click.echo(f"fencepost: this is a bug of Fencepost, or a disk that is full: {said}", err=True)
         sys.exit(4)

@@ -34,6 +34,8 @@ ROOMS = (
     "harness.history",
     "harness.registry",
     "harness.private",
+    "harness.documents",
+    "harness.plain",
     "harness.errors",
     "harness.signals",
     "workloads",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import textwrap
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness import plain
 from harness.errors import HistoryError, UsageError
 
 if TYPE_CHECKING:
@@ -167,10 +167,14 @@ def command(
         # Only --explain needs the events again: a long list of paths mustn't keep them all.
         results.append(_Result(result.path, result.judgement, result.error, None, result.policies))
     if as_json:
-        _print(lambda: click.echo(json.dumps([result.to_json() for result in results], ensure_ascii=False)))
+        _print(lambda: click.echo(_json(results)))
     else:
         _print(lambda: _show(results))
     sys.exit(_exit_code(results))
+
+
+def _json(results: list[_Result]) -> str:
+    return plain.json_text(json.dumps([result.to_json() for result in results], ensure_ascii=False))
 
 
 def _trials(paths: tuple[str, ...]) -> list[str | _Result]:
@@ -182,7 +186,7 @@ def _trials(paths: tuple[str, ...]) -> list[str | _Result]:
         try:
             found += reader.trials(path)
         except HistoryError as error:
-            found.append(_Result(path, error=error))
+            found.append(_Result(str(error.path), error=error))
     return found
 
 
@@ -234,7 +238,7 @@ def _check(path: str, options: _Options) -> _Result:
     except MemoryError:
         return _Result(path, error=HistoryError(path, 0, "not enough memory to read and judge it"))
     except Exception as error:  # noqa: BLE001  the other paths still get their answer, and this one no pass
-        click.echo(traceback.format_exc(), err=True)
+        click.echo(plain.block(traceback.format_exc()), err=True)
         return _Result(path, error=HistoryError(path, 0, f"reading it failed, a bug of Fencepost: {error!r}"))
 
 
@@ -300,9 +304,9 @@ def _show(results: list[_Result]) -> None:
             click.echo()
         if result.judgement is None:
             assert result.error is not None
-            click.echo(click.style(f"{result.path}: can't be read", fg="red", bold=True))
+            click.echo(click.style(f"{plain.line(result.path)}: can't be read", fg="red", bold=True))
             where = f"line {result.error.line}: " if result.error.line else ""
-            click.echo(f"  {where}{result.error.reason}")
+            click.echo(f"  {where}{plain.line(result.error.reason)}")
         else:
             _show_one(result, result.judgement)
     if len(results) > 1:
@@ -315,27 +319,30 @@ def _show(results: list[_Result]) -> None:
 
 def _show_one(result: _Result, judgement: Judgement) -> None:
     grants = f"{judgement.grants:,} grant{'' if judgement.grants == 1 else 's'}"
-    click.echo(f"{result.path}: {_word(judgement.valid)}  ({judgement.events:,} events, {grants})")
+    click.echo(f"{plain.line(result.path)}: {_word(judgement.valid)}  ({judgement.events:,} events, {grants})")
     if judgement.cut_off is not None:
         told = f"cut off: {judgement.cut_off}. A line may be missing that clears somebody, so all is unknown"
         click.echo(click.style(f"  {told} (--partial judges what is there)", fg="yellow"))
-    width = max(len(name) for name in judgement.verdicts)
+    width = max(len(plain.line(name)) for name in judgement.verdicts)
     for name, verdict in judgement.verdicts.items():
         mark = "required" if name in judgement.required else ""
         said = _count(verdict) or (verdict.note or "").partition("\n")[0]
-        click.echo(f"  {name:<{width}}  {_word(verdict.valid, 8)}  {mark:<9}  {said}".rstrip())
+        shown = plain.line(name).ljust(width)
+        click.echo(f"  {shown}  {_word(verdict.valid, 8)}  {mark:<9}  {plain.line(said)}".rstrip())
     for name, verdict in judgement.verdicts.items():
         if _tells(judgement, verdict):
             finding = verdict.findings[0]
-            blame = f", blame {finding.blame}" if finding.blame else ""
+            kind = plain.line(finding.kind) + (f", blame {plain.line(finding.blame)}" if finding.blame else "")
             lines = ", ".join(str(line) for line in finding.events)
-            click.echo(f"\n  {name}: {finding.kind}{blame} (line{'s' if len(finding.events) != 1 else ''} {lines})")
-            click.echo(click.wrap_text(finding.text, width=100, initial_indent="    ", subsequent_indent="    "))
+            click.echo(f"\n  {plain.line(name)}: {kind} (line{'s' if len(finding.events) != 1 else ''} {lines})")
+            click.echo(
+                click.wrap_text(plain.line(finding.text), width=100, initial_indent="    ", subsequent_indent="    ")
+            )
             if len(verdict.findings) > 1:
-                whose = "" if name == _told_first(judgement) else f" --verdict {name}"
+                whose = "" if name == _told_first(judgement) else f" --verdict {plain.line(name)}"
                 click.echo(f"    (1 of {_total(verdict):,}; --explain 2{whose} shows the next)")
         elif verdict.note is not None and "\n" in verdict.note:
-            click.echo(f"\n  {name}: {textwrap.indent(verdict.note, '    ').strip()}")
+            click.echo(f"\n  {plain.line(name)}: {plain.block(verdict.note.strip(), indent='    ')}")
     if result.policies is not None:
         _show_policies(result.policies)
 
@@ -378,7 +385,7 @@ def _show_policies(policies: dict[str, Judgement]) -> None:
     for other in others:
         words = _differences(policies[chosen], policies[other])
         if words:
-            told = ", ".join(f"{name} {_SIGNS[word][0]}" for name, word in words.items())
+            told = ", ".join(f"{plain.line(name)} {_SIGNS[word][0]}" for name, word in words.items())
             click.echo(click.style(f"  By --release-fail {other} it would be otherwise: {told}.", fg="yellow"))
 
 
@@ -400,5 +407,5 @@ def _explain(result: _Result, number: int, name: str | None) -> None:
         raise UsageError(
             f"{name} lists {len(findings)} finding{'' if len(findings) == 1 else 's'}, so there is no {number}"
         )
-    click.echo(f"{name}, finding {number} of {_total(verdicts[name]):,}")
+    click.echo(f"{plain.line(name)}, finding {number} of {_total(verdicts[name]):,}")
     click.echo(explain(result.history, findings[number - 1]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from harness import plain
 from harness.engine import Engine
 from harness.errors import HarnessError, UsageError
 from harness.runtime import removal
@@ -33,9 +34,9 @@ def command(site_id: str | None, include_running: bool, dry_run: bool) -> None:
         raise UsageError(f"there is nothing of a site {site_id!r} here (sites: {', '.join(known) or 'none'})")
     result = clean(engine, site_id=site_id, include_running=include_running, dry_run=dry_run)
     for line in result.removed:
-        click.echo(f"{'would remove' if dry_run else 'removed'} {line}")
+        click.echo(f"{'would remove' if dry_run else 'removed'} {plain.line(line)}")
     for line in result.spared:
-        click.echo(f"{line}; --all removes it all the same")
+        click.echo(f"{plain.line(line)}; --all removes it all the same")
     if not result.removed and not result.spared and not result.stayed:
         click.echo("nothing is left of any run")
     if result.stayed:

@@ -8,6 +8,7 @@ import textwrap
 
 import click
 
+from harness import plain
 from harness.commands.interrupt import attended
 from harness.doctor import Examination, examine
 from harness.runtime.docker import DockerRuntime
@@ -31,7 +32,7 @@ def command(as_json: bool) -> None:
     """
     runtimes: list[DockerRuntime] = []
     examination = attended(
-        lambda: examine(lambda line: click.echo(f"{line} …", err=True), runtimes.append),
+        lambda: examine(lambda line: click.echo(f"{plain.line(line)} …", err=True), runtimes.append),
         sweep=lambda seconds: [word for runtime in runtimes for word in runtime.sweep(seconds)],
     )
     if as_json:
@@ -50,7 +51,7 @@ def _print(examination: Examination) -> None:
         )
         lines = textwrap.wrap(finding.detail, _WIDTH - left - 9)
         lines += textwrap.wrap(f"→ {finding.remedy}", _WIDTH - left - 9) if finding.remedy else []
-        click.echo(("\n" + " " * (left + 9)).join(lines))
+        click.echo(("\n" + " " * (left + 9)).join(plain.line(line) for line in lines))
     limits = [finding.name for finding in examination.findings if finding.status == "limited"]
     if examination.ok:
         click.echo("trials can run here" + (f", with limits: {', '.join(limits)}" if limits else ""))

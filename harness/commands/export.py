@@ -9,7 +9,7 @@ from typing import TextIO
 
 import click
 
-from harness import results
+from harness import plain, results
 from harness.errors import HistoryError, UsageError
 from harness.history import History, read, reader
 from harness.history.exports import to_edn, to_porcupine
@@ -49,7 +49,7 @@ def command(notation: str, source: str, target: str, lock: str | None) -> None:
             out.flush()
         finally:
             out.detach()
-        click.echo(f"{source}: {told}", err=True)
+        click.echo(f"{plain.line(source)}: {told}", err=True)
         return
     out_path = Path(target)
     results.spare(out_path, [Path(source)] if source != "-" else [])
@@ -58,7 +58,7 @@ def command(notation: str, source: str, target: str, lock: str | None) -> None:
         raise UsageError(f"{target} is there already, and holds what looks like a history; name another file")
     with results.replaced(out_path) as file:
         told = _write(history, notation, lock, file)
-    click.echo(f"{target}: {told}")
+    click.echo(f"{plain.line(target)}: {told}")
 
 
 def _is_record(path: Path) -> bool:

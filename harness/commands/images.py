@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from harness import images
+from harness import images, plain
 from harness.commands.interrupt import attended
 from harness.errors import UsageError
 
@@ -66,7 +66,7 @@ def command(
     if prune or remove:
         outcomes = images.remove_all(client) if remove else images.prune(client)
         for tag, outcome in outcomes.items():
-            click.echo(f"{tag}: {outcome}")
+            click.echo(plain.line(f"{tag}: {outcome}"))
         if not outcomes:
             click.echo("nothing to remove")
         return
@@ -76,8 +76,12 @@ def command(
     began = time.monotonic()
     wanted = list(names) or images.names()
     halt = images.Halt()
+
+    def report(line: str) -> None:
+        click.echo(plain.block(line))
+
     attended(
-        lambda: images.ensure(client, wanted, report=click.echo, pull=pull, overrides=overrides, halt=halt),
+        lambda: images.ensure(client, wanted, report=report, pull=pull, overrides=overrides, halt=halt),
         stop=halt.stop,
         stopping="stopping: ending builds and pulls, removing what is half made",
         sweep=lambda seconds: ["a build may still be ending in the engine; `fencepost images` goes on from there"],

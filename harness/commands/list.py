@@ -7,6 +7,8 @@ import sys
 
 import click
 
+from harness import plain
+
 KINDS = ("systems", "faults", "workloads", "verdicts")
 
 
@@ -54,6 +56,7 @@ def command(kind: str | None, as_json: bool) -> None:
         return
     for name, entries in listing.items():
         click.echo(click.style(name, bold=True))
-        width = max((len(entry) for entry in entries), default=0)
-        for entry, line in entries.items():
+        shown = {plain.line(entry): plain.line(line) for entry, line in entries.items()}
+        width = max((len(entry) for entry in shown), default=0)
+        for entry, line in shown.items():
             click.echo(f"  {entry:<{width}}  {line}")

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from harness import plain
 from harness.commands.options import folder_name, given, trial_options
 
 
@@ -61,7 +62,7 @@ def command(
         for config in plan.cells:
             screen.print(config.repeat_command(), markup=False, soft_wrap=True)
         for left in plan.left_out:
-            screen.print(f"left out: {_words(left.cell)}: {left.rule}", markup=False, soft_wrap=True)
+            screen.print(plain.line(f"left out: {_words(left.cell)}: {left.rule}"), markup=False, soft_wrap=True)
         return
     stem = re.sub(r"[^\w.+-]", "-", plan.path.stem)[:60]
     usual = folder_name(f"{time.strftime('%Y%m%dT%H%M%S')}-matrix-{stem}")
@@ -79,7 +80,7 @@ def command(
         with Watcher(screen, lambda: dict(run.active), title=title) as watcher:
             watcher.line(title)
             for left in plan.left_out:
-                watcher.line(f"left out: {_words(left.cell)}: {left.rule}")
+                watcher.line(plain.line(f"left out: {_words(left.cell)}: {left.rule}"))
 
             def started(cell: str, progress: Progress) -> None:
                 if not screen.is_terminal:
@@ -89,7 +90,7 @@ def command(
                 line = outcome_text(result.outcome)
                 line.append(f"  {result.folder.name}: {result.outcome.grants} grants", style="default")
                 for reason in result.outcome.reasons[:2]:
-                    line.append(f"; {reason}", style="default")
+                    line.append(f"; {plain.line(reason)}", style="default")
                 watcher.line(line)
 
             run.on_start, run.on_result = started, finished
@@ -101,7 +102,7 @@ def command(
     screen.print(results_table(found))
     word = worst([*(result.outcome.word for result in found), *(["harness-error"] if run.errors else [])])
     for error in run.errors:
-        screen.print(f"  {error}", markup=False)
+        screen.print(f"  {plain.block(error, indent='    ')}")
     for result in found:
         if result.outcome.word != "as-expected":
             screen.print(reason_lines(result.outcome.reasons, f"{result.folder.name}: "))

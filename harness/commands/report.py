@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from harness import results
+from harness import plain, results
 from harness.errors import ConfigError, FencepostError, UsageError
 from harness.report import write_matrix, write_trial
 from harness.report.files import INDEX, REPORT
@@ -39,6 +39,11 @@ def command(paths: tuple[Path, ...], out: Path | None, again: bool, open_: bool)
       fencepost report cases/gc-pause-statement-job.jsonl --out story.html --open
       fencepost report cases/*.jsonl --out pages
     """
+    for path in paths:
+        try:
+            path.exists()
+        except OSError as error:
+            raise ConfigError(path, None, error.strerror or str(error)) from None
     if out is None and sum(path.is_file() for path in paths) > 1:
         raise UsageError("several histories: name a folder for their pages with --out DIR")
     targets = _targets(paths, out)
@@ -47,10 +52,10 @@ def command(paths: tuple[Path, ...], out: Path | None, again: bool, open_: bool)
         try:
             page = _write(path, target, again, paths)
         except FencepostError as error:
-            click.echo(f"fencepost: {error}", err=True)
+            click.echo(f"fencepost: {plain.block(error, indent='  ')}", err=True)
             codes.append(error.exit_code)
             continue
-        click.echo(page)
+        click.echo(plain.line(page))
         if open_ and not webbrowser.open(page.resolve().as_uri()):
             click.echo("no web browser could be opened; open the page yourself", err=True)
     if codes and len(paths) > 1:
@@ -85,7 +90,9 @@ def _write(path: Path, out: Path | None, again: bool, paths: Sequence[Path]) -> 
         raise ConfigError(path, None, "no such file or folder")
     if out is not None:
         results.spare(out, paths)
-    if path.is_dir() and (path / "matrix.json").is_file():
+    if not path.is_dir() and not path.is_file():
+        raise ConfigError(path, None, "neither a file nor a folder")
+    if path.is_dir() and (path / "matrix.json").exists():
         if again:
             raise UsageError(f"{path}: --again judges trials and histories; name the trials' folders in it")
         results.free(out or path / INDEX)

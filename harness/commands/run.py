@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from harness import plain
 from harness.commands.options import folder_name, given, trial_options
 
 
@@ -70,7 +71,7 @@ def command(system: str, results: Path, name: str | None, keep: bool, runtime_na
     if result.outcome.reasons:
         screen.print(reason_lines(result.outcome.reasons))
     if result.config.expect_reason:
-        screen.print(f"  expected: {result.config.expect_reason}", markup=False)
+        screen.print(f"  expected: {plain.line(result.config.expect_reason)}", markup=False)
     screen.print()
     screen.print(outcome_text(result.outcome), f"- history, verdicts and logs are in {result.folder}")
     if result.report is not None:

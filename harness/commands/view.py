@@ -6,16 +6,18 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.live import Live
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from harness import plain
 from harness.trial import Progress, TrialResult
 from harness.trial.outcome import Outcome
 
@@ -44,6 +46,11 @@ class Screen(Console):
         except OSError:
             self._go_quiet()
 
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Whatever is printed, nothing in its text is obeyed by the terminal: names and reasons may be anybody's."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(plain.block(segment.text), segment.style)
+
     def on_broken_pipe(self) -> None:
         """rich would end the process here, and its trials with it."""
         self._go_quiet()
@@ -60,8 +67,8 @@ class Screen(Console):
 def console() -> Console:
     """Where humans read: stdout, with a width that CI logs can take."""
     if sys.stdout is None:  # it was closed before we began
-        return Screen(file=Path(os.devnull).open("w"), width=180)
-    return Screen(width=None if sys.stdout.isatty() else 180, highlight=False)
+        return Screen(file=Path(os.devnull).open("w"), width=180, highlight=False, markup=False, emoji=False)
+    return Screen(width=None if sys.stdout.isatty() else 180, highlight=False, markup=False, emoji=False)
 
 
 class Watcher:
@@ -85,12 +92,13 @@ class Watcher:
 
     def line(self, text: str | Text) -> None:
         """A line that stays: above the live table on a terminal, with the elapsed time elsewhere."""
+        text = text if isinstance(text, Text) else Text(plain.block(text, indent="    "))
         with self._lock:
             if self._live is not None:
                 self._live.console.print(text)
             else:
                 stamp = Text(f"[{time.monotonic() - self._began:6.1f}s] ")
-                self._screen.print(stamp + text if isinstance(text, Text) else stamp + Text(text))
+                self._screen.print(stamp + text)
 
     def _render(self) -> RenderableType:
         table = Table(box=None, pad_edge=False)
@@ -126,7 +134,7 @@ def verdict_text(value: bool | str | None, required: bool = True) -> Text:
 
 def reason_lines(reasons: Sequence[str], prefix: str = "") -> Padding:
     """Reasons of an outcome, one below the other, indented where they wrap."""
-    return Padding(Text("\n".join(prefix + reason for reason in reasons)), (0, 0, 0, 2))
+    return Padding(Text("\n".join(prefix + plain.block(reason, indent="  ") for reason in reasons)), (0, 0, 0, 2))
 
 
 def outcome_text(outcome: Outcome) -> Text:

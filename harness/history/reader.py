@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import IO
 
-from harness import signals
-from harness.errors import HistoryError
+from harness import documents, signals
+from harness.errors import ConfigError, HistoryError
 from harness.history import native
 from harness.history.events import History
 
@@ -37,6 +36,8 @@ def read(
     Raises `HistoryError` with the line and the reason, line 0 where the file itself can't be read.
     """
     file = find(path)
+    if file.exists() and not file.is_file():
+        raise HistoryError(file, 0, "not a file")  # a pipe or a device may never end
     format = detect(file) if format == "auto" else format
     if format == "fencepost":
         return native.read(file)
@@ -48,11 +49,31 @@ def read(
 def find(path: str | Path) -> Path:
     """The history file that a path means: itself, or the `history.jsonl` in that folder."""
     file = Path(path)
-    if not file.is_dir():
-        return file
-    if not (file / HISTORY_FILE).exists():
-        raise HistoryError(file, 0, f"a folder without a {HISTORY_FILE}, and without trials in it")
-    return file / HISTORY_FILE
+    if "\0" in str(path):
+        raise HistoryError(path, 0, "a name with a null byte in it")
+    try:
+        if not file.is_dir():
+            return file
+        inner = file / HISTORY_FILE
+        if not inner.exists():
+            raise HistoryError(file, 0, f"a folder without a {HISTORY_FILE}, and without trials in it")
+        if not inner.is_file():
+            raise HistoryError(inner, 0, "not a file")
+    except OSError as error:  # a name that is too long
+        raise HistoryError(path, 0, error.strerror or str(error)) from None
+    return inner
+
+
+def inside(name: str) -> bool:
+    """Whether a stored name of a trial's folder is one, below the folder of its matrix."""
+    path = PurePath(name)
+    try:
+        short = all(len(os.fsencode(part)) < 256 for part in path.parts)
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+    return short and bool(path.parts) and len(path.parts) < 10 and not path.is_absolute() and not {"..", "\0"} & {
+        *path.parts, *name
+    }  # fmt: skip
 
 
 def trials(path: str | Path) -> list[str]:
@@ -60,28 +81,47 @@ def trials(path: str | Path) -> list[str]:
 
     The trials of a matrix come in its order, those that left no history among them (reading them is an error, as it
     should be); after them any other sub-folders with a `history.jsonl` or a matrix, by name. A folder without any
-    stands for itself. Raises `HistoryError` for a `matrix.json` that can't be read.
+    stands for itself. Raises `HistoryError` for a `matrix.json` that can't be read, and for folders that lead back to
+    themselves.
     """
+    try:
+        return _trials(str(path), ())
+    except OSError as error:
+        raise HistoryError(path, 0, error.strerror or str(error)) from None
+
+
+def _trials(path: str, above: tuple[tuple[int, int], ...]) -> list[str]:
     folder = Path(path)
     if not folder.is_dir() or (folder / HISTORY_FILE).exists():
-        return [str(path)]
+        return [path]
+    here = (folder.stat().st_dev, folder.stat().st_ino)
+    if here in above:
+        raise HistoryError(path, 0, "a link that leads back to a folder above it")
+    if len(above) >= _DEEPEST:
+        raise HistoryError(path, 0, f"more than {_DEEPEST} folders of trials, one in the other")
     inner = {child.parent.name for file in (HISTORY_FILE, MATRIX_FILE) for child in folder.glob(f"*/{file}")}
     names = dict.fromkeys([*_of_matrix(folder / MATRIX_FILE), *sorted(inner)])
-    return [trial for name in names for trial in trials(os.path.join(path, name))] or [str(path)]
+    return [trial for name in names for trial in _trials(os.path.join(path, name), (*above, here))] or [path]
+
+
+_DEEPEST = 16
 
 
 def _of_matrix(file: Path) -> list[str]:
     """The names of a matrix' trials, none where it isn't one."""
-    if not file.exists():
-        return []
     try:
-        names = [cell["trial"] for cell in json.loads(file.read_bytes())["cells"]]
-    except OSError as error:
-        raise HistoryError(file, 0, error.strerror or str(error)) from None
-    except (ValueError, TypeError, KeyError):
+        matrix = documents.read_json(file)
+    except FileNotFoundError:
+        return []
+    except ConfigError as error:
+        raise HistoryError(file, 0, f"{error.key}: {error.reason}" if error.key else error.reason) from None
+    try:
+        names = [cell["trial"] for cell in matrix["cells"]]
+    except (TypeError, KeyError):
         raise HistoryError(file, 0, "not the matrix.json of a matrix") from None
-    if not all(isinstance(name, str) for name in names):
-        raise HistoryError(file, 0, "not the matrix.json of a matrix")
+    for number, name in enumerate(names, 1):
+        if not isinstance(name, str) or not inside(name):
+            raise HistoryError(file, 0, f"cells[{number}].trial: {name!r} is no folder inside the matrix's")
     return names
 
 
@@ -100,6 +140,8 @@ def kept(path: str | Path) -> Iterator[Path]:
             if str(path) == STDIN:
                 shutil.copyfileobj(sys.stdin.buffer, copy)
             else:
+                if file.is_char_device() or file.is_block_device():
+                    raise HistoryError(path, 0, "a device, not a file")
                 with file.open("rb") as source:
                     shutil.copyfileobj(source, copy)
         except OSError as error:

@@ -26,13 +26,14 @@ The file (all tables but `axes` or `cells` are optional):
 from __future__ import annotations
 
 import itertools
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import registry
+from harness import documents, registry
 from harness.errors import ConfigError, UsageError
 from harness.trial.config import TrialConfig, check_expectation, check_key, from_mapping, resolve
 from nemesis import faults
@@ -47,6 +48,12 @@ TABLES = {
     "expect": list,
 }
 RULES = {"leave_out": ("when", "rule"), "override": ("when", "set"), "expect": ("when", "verdicts", "reason")}
+
+
+MOST_CELLS = 10_000
+"""Before anything is left out: a matrix of so many takes days."""
+MOST_BYTES = 4 << 20
+"""Of a matrix file."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +80,12 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Plan:
     no cell, an impossible combination that is written out as a cell (in `axes` it is left out, and listed).
     """
     try:
-        data = tomllib.loads(path.read_text())
+        data = tomllib.loads(documents.read_bytes(path, MOST_BYTES).decode())
     except FileNotFoundError as error:
         raise ConfigError(path, None, "no such file") from error
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise ConfigError(path, None, f"can't be read: {error}") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOML's own, and numbers of thousands of digits
         raise ConfigError(path, None, f"not TOML: {error}") from error
     except RecursionError as error:
         raise ConfigError(path, None, "nested too deeply") from error
@@ -118,6 +125,9 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Plan:
         cells.append(resolve(config, path=path, key=key))
 
     axes = data.get("axes", {})
+    planned = (math.prod(len(values) for values in axes.values()) if axes else 0) + len(data.get("cells", []))
+    if planned > MOST_CELLS:
+        raise ConfigError(path, "axes", f"make {planned:,} cells, and a matrix has at most {MOST_CELLS:,}")
     for values in itertools.product(*axes.values()) if axes else ():
         settle(dict(zip(axes, values, strict=True)), "axes", by_hand=False)
     for number, cell in enumerate(data.get("cells", []), 1):

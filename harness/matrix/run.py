@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from checkers import RULES
 from harness.errors import FencepostError, HarnessError
 from harness.matrix.plan import Plan
 from harness.results import held
@@ -140,6 +141,7 @@ class MatrixRun:
         """matrix.json after every cell, so that a matrix that is cut short still has its page."""
         record = {
             "format": 1,
+            "rules": RULES,
             "id": self.folder.name,
             "file": self.plan.path.name,
             "cells": [

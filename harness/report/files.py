@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from harness import documents
 from harness.errors import ConfigError, HistoryError
+from harness.history import reader
 
 HISTORY = "history.jsonl"
 TRIAL = "trial.json"
@@ -20,7 +22,8 @@ MATRIX = "matrix.json"
 REPORT = "report.html"
 INDEX = "index.html"
 
-T = TypeVar("T")
+MOST_JOURNAL = 1 << 30
+"""Bytes of the faults' journal."""
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +99,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 class FaultLine(msgspec.Struct, frozen=True, kw_only=True):
     """One line of `faults.jsonl`: one phase of one fault, with the evidence of its receipt."""
 
+    format: int = 1
     id: str | int
     phase: str
     time: int | None = None
@@ -139,6 +143,9 @@ class CheckError(msgspec.Struct, frozen=True, kw_only=True):
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
     """`verdict.json`: one object of `fencepost check --json`."""
 
+    format: int = 1
+    rules: int | None = None
+    """By which rules (`checkers.RULES`) it was judged; None in one from before there were marks."""
     valid: bool | str = "unknown"
     required: list[str] = msgspec.field(default_factory=list)
     verdicts: dict[str, VerdictPart] = msgspec.field(default_factory=dict)
@@ -170,6 +177,8 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True):
     """`matrix.json`."""
 
     format: int = 1
+    rules: int | None = None
+    """By which rules (`checkers.RULES`) its cells were judged; None in one from before there were marks."""
     id: str | None = None
     file: str | None = None
     cells: list[MatrixCell] = msgspec.field(default_factory=list)
@@ -210,6 +219,11 @@ def read_matrix(folder: Path) -> Matrix:
     matrix = _document(folder / MATRIX, Matrix)
     if matrix is None:
         raise ConfigError(folder / MATRIX, None, "no such file; a matrix is a folder that `fencepost matrix` wrote")
+    for number, cell in enumerate(matrix.cells, 1):
+        if not reader.inside(cell.trial):
+            raise ConfigError(
+                folder / MATRIX, f"cells[{number}].trial", f"{cell.trial!r} is no folder inside the matrix's"
+            )
     return matrix
 
 
@@ -222,7 +236,7 @@ def read_journal(folder: Path) -> Journal:
     """The journal of the faults. A malformed line is a HistoryError that names it."""
     path = folder / FAULTS
     try:
-        data = path.read_bytes()
+        data = documents.read_bytes(path, MOST_JOURNAL)
     except FileNotFoundError:
         return Journal()
     decoder = msgspec.json.Decoder(FaultLine)
@@ -234,6 +248,10 @@ def read_journal(folder: Path) -> Journal:
             line = decoder.decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise HistoryError(path, number, _reason(error)) from None
+        try:
+            documents.check_format(path, line.format)
+        except ConfigError as error:
+            raise HistoryError(path, number, f"{error.key} {error.reason}") from None
         known = faults.get(str(line.id), Injection())
         if line.phase == "start":
             known = Injection(line, known.stop)
@@ -270,14 +288,17 @@ def read_lines(path: Path, wanted: Iterable[int]) -> dict[int, Mapping[str, Any]
     return found
 
 
-def _document(path: Path, kind: type[T]) -> T | None:
+D = TypeVar("D", Trial, Checked, Matrix)
+
+
+def _document(path: Path, kind: type[D]) -> D | None:
     try:
-        data = path.read_bytes()
+        data = documents.read_bytes(path)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise ConfigError(path, None, error.strerror or str(error)) from None
     try:
+        if isinstance(head := msgspec.json.decode(data, type=dict[str, Any]), dict):
+            documents.check_format(path, head.get("format", documents.KNOWN_FORMAT))
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
         reason, _, where = str(error).partition(" - at `")

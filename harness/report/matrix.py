@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +11,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import pandas as pd
 
-from harness.report import figures, files, page, words
+from checkers import RULES
+from harness.errors import ConfigError
+from harness.history import read
+from harness.report import figures, files, page, stored, words
 
 Measures = Mapping[str, float | None]
 
@@ -50,6 +55,8 @@ class Trial:
 
     listed: files.MatrixCell
     checked: files.Checked | None
+    other_rules: bool
+    """Whether its outcome rests on verdicts of other rules than today's; the verdicts here never do."""
     measures: Measures
 
 
@@ -70,14 +77,14 @@ def write(folder: Path, out: Path | None = None) -> Path:
     """Writes a matrix's page; see `harness.report.write_matrix`."""
     matrix = files.read_matrix(folder)
     target = out or folder / files.INDEX
-    trials = [_trial(folder, cell) for cell in matrix.cells]
+    trials = [_trial(folder, matrix, number) for number in range(len(matrix.cells))]
     table = _table(trials)
     planned = matrix.planned or []
     cells = [*planned, *(trial.listed.cell for trial in trials), *(left.cell for left in matrix.left_out)]
     systems = list(dict.fromkeys(cell.system for cell in cells))
     faults = list(dict.fromkeys(cell.fault for cell in cells))
     differing = _differing(matrix)
-    outcomes = Counter(trial.listed.outcome.word for trial in trials)
+    outcomes = Counter(_outcome(trial) for trial in trials)
     context = {
         "matrix": matrix,
         "name": matrix.id or folder.name,
@@ -86,7 +93,8 @@ def write(folder: Path, out: Path | None = None) -> Path:
         "grid": _grid(folder, target, trials, differing),
         "not_run": _not_run(matrix),
         "left_out": {(out.cell.system, out.cell.fault): out.rule for out in matrix.left_out},
-        "counts": [(*words.outcome(word), number) for word, number in outcomes.most_common()],
+        "counts": [(*shown, number) for shown, number in outcomes.most_common()],
+        "anew": _anew(trials),
         "short": _short(trials),
         "surprises": _surprises(folder, target, trials),
         "compared": _compared(table, systems),
@@ -95,8 +103,41 @@ def write(folder: Path, out: Path | None = None) -> Path:
     return page.write(target, page.render("matrix.html.j2", **context), [folder])
 
 
-def _trial(folder: Path, listed: files.MatrixCell) -> Trial:
-    checked = files.read_verdict(folder / listed.trial / files.VERDICT)
+def _outcome(trial: Trial) -> tuple[str, str]:
+    """An outcome's words and tone; of one that rests on verdicts of other rules they say that."""
+    shown = words.outcome(trial.listed.outcome.word)
+    return words.by_other_rules(shown[0]) if trial.other_rules else shown
+
+
+def _anew(trials: Sequence[Trial]) -> str | None:
+    """A sentence on the cells whose verdicts are not those that they ended with."""
+    number = sum(trial.other_rules for trial in trials)
+    if not number:
+        return None
+    ended = f"{words.count(number, 'cell')} of {len(trials)} ended under other rules than today's (rules {RULES})."
+    return f"{ended} Their verdicts were judged anew for this page; their outcomes are those of then."
+
+
+def _trial(folder: Path, matrix: files.Matrix, number: int) -> Trial:
+    """A cell with its verdicts, all of one making: as they are stored, or judged anew where other rules made them.
+
+    Raises ConfigError where there are such verdicts and no history to judge.
+    """
+    listed = matrix.cells[number]
+    home = folder / listed.trial
+    history = home / files.HISTORY
+    kept = stored.look(home, history)
+    checked, other = kept.checked, kept.other_rules
+    if kept.checked is None and listed.verdicts and matrix.rules != RULES:
+        other = True
+    if other:
+        if not history.is_file():
+            made = stored.by_rules(checked.rules if checked else matrix.rules)
+            reason = f"was judged by {made}, today's are rules {RULES}, and there is no {history} to judge anew"
+            raise ConfigError(folder / files.MATRIX, f"cells[{number + 1}]", reason)
+        checked = stored.judged(read(history))
+    if checked is not None and checked.error is None and (other or matrix.rules != RULES):
+        listed = msgspec.structs.replace(listed, verdicts={name: part.valid for name, part in checked.verdicts.items()})
     parts = checked.verdicts if checked else {}
 
     def count(*names: str) -> float | None:
@@ -108,6 +149,7 @@ def _trial(folder: Path, listed: files.MatrixCell) -> Trial:
     return Trial(
         listed,
         checked,
+        other,
         {
             "handover": _real(handover.get("median")),
             "handover_most": _real(handover.get("max")),
@@ -173,7 +215,7 @@ def _grid(
 
 def _view(folder: Path, target: Path, trial: Trial, differing: Sequence[str]) -> CellView:
     listed = trial.listed
-    outcome, tone = words.outcome(listed.outcome.word)
+    outcome, tone = _outcome(trial)
     values = {"workload": listed.cell.workload, **listed.cell.parameters}
     parameters = [_parameter(name, values[name]) for name in differing if name in values]
     grants = listed.outcome.grants
@@ -236,7 +278,7 @@ def _report(folder: Path, target: Path, trial: str) -> str | None:
         relative = path.resolve().relative_to(target.parent.resolve())
     except ValueError:
         return path.resolve().as_uri()
-    return quote(relative.as_posix())
+    return quote(os.fsencode(relative.as_posix()))
 
 
 # -- in words
@@ -305,8 +347,8 @@ def _surprises(folder: Path, target: Path, trials: Sequence[Trial]) -> list[dict
         {
             "cell": trial.listed.cell,
             "link": _report(folder, target, trial.listed.trial),
-            "words": words.outcome(trial.listed.outcome.word)[0],
-            "tone": words.outcome(trial.listed.outcome.word)[1],
+            "words": _outcome(trial)[0],
+            "tone": _outcome(trial)[1],
             "reasons": trial.listed.outcome.reasons,
         }
         for trial in trials

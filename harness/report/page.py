@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from harness import __version__, results
+from harness import __version__, plain, results
 from harness.errors import ConfigError, UsageError
 from harness.report import words
 
@@ -23,18 +23,20 @@ def render(template: str, **context: Any) -> str:
     """The page of `templates/<template>`.
 
     A content security policy inside lets run nothing but our own script, known by its hash: should a name out of a
-    history ever slip through as markup, it still can't load or run anything.
+    history ever slip through as markup, it still can't load or run anything. Characters that nobody sees, or that turn
+    the text around, are written as escapes.
     """
     environment = _environment()
     script = (_FOLDER / "report.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return environment.get_template(template).render(
+    text = environment.get_template(template).render(
         style=Markup((_FOLDER / "report.css").read_text(encoding="utf-8")),
         script=Markup(script),
         script_hash=digest,
         fencepost=__version__,
         **context,
     )
+    return plain.block(text)
 
 
 @cache

@@ -225,7 +225,7 @@ def _rows(history: History, trial: files.Trial | None) -> list[Row]:
 
 
 def _is_int(name: str) -> bool:
-    return name.removeprefix("-").isdecimal()
+    return name.isascii() and name.removeprefix("-").isdecimal() and len(name) < 20
 
 
 def _locks(history: History) -> list[str]:

@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import msgspec
 import pandas as pd
 
-from checkers import judge
-from harness import registry
 from harness.errors import HistoryError
-from harness.history import History, read
-from harness.report import figures, files, page, timeline, words
+from harness.history import read
+from harness.report import figures, files, page, stored, timeline, words
 from harness.report.story import Found, Story, tell
 
 SHOWN = 3
@@ -62,50 +59,33 @@ def write(source: Path, out: Path | None = None, *, again: bool = False) -> Path
     path = folder / files.HISTORY if not bare else source
     target = out or (folder / files.REPORT if not bare else source.with_suffix(".html"))
 
-    story, problem, judged = _story(path, folder, bare, trial, journal, again)
-    context = _context(story, trial, folder, target, bare, problem) | {"judged": judged}
+    story, problem, kept = _story(path, folder, bare, trial, journal, again)
+    context = _context(story, trial, folder, target, bare, problem) | {"judged": kept.stale}
+    if kept.other_rules and context["outcome_words"]:
+        context["outcome_words"] = words.by_other_rules(context["outcome_words"][0])
     return page.write(target, page.render("trial.html.j2", **context), [source])
 
 
 def _story(
     path: Path, folder: Path, bare: bool, trial: files.Trial | None, journal: files.Journal, again: bool
-) -> tuple[Story | None, str | None, str | None]:
+) -> tuple[Story | None, str | None, stored.Stored]:
     """The story, or why there is none: a trial that failed may have left no history, or half of one, and its report
-    must say so rather than be missing. Without such an error the reader's complaint is raised. Last why the verdicts
-    aren't those of verdict.json; None when they are."""
+    must say so rather than be missing. Without such an error the reader's complaint is raised. Last what was stored,
+    which says why the story's verdicts are others, where they are."""
     failed = trial is not None and trial.error is not None
     if not path.exists():
         if failed:
-            return None, f"There is no {path.name}: the trial failed before anything was recorded.", None
+            return None, f"There is no {path.name}: the trial failed before anything was recorded.", stored.Stored(None)
         raise HistoryError(path, 0, "no such file; a report is made from a history")
     try:
         history = read(path)
     except HistoryError as error:
         if failed:
-            return None, f"The history can't be read: line {error.line}: {error.reason}", None
+            return None, f"The history can't be read: line {error.line}: {error.reason}", stored.Stored(None)
         raise
-    checked = None if bare else files.read_verdict(folder / files.VERDICT)
-    stale = None if checked is None else _stale(checked, folder, path, again)
-    if checked is None or stale is not None:
-        checked = _judge(history)
-    return tell(history, path, trial, journal, checked), None, stale
-
-
-def _stale(checked: files.Checked, folder: Path, path: Path, again: bool) -> str | None:
-    """Why stored verdicts can't be shown; None when they can."""
-    if again:
-        return "as was asked"
-    if checked.error:
-        return f"{files.VERDICT} only says that the history could not be read"
-    if (folder / files.VERDICT).stat().st_mtime < path.stat().st_mtime:
-        return f"{files.VERDICT} is older than the history"
-    lacking = [name for name in registry.names("verdicts") if name not in checked.verdicts]
-    return f"{files.VERDICT} does not know {words.listing(lacking)}" if lacking else None
-
-
-def _judge(history: History) -> files.Checked:
-    """What `fencepost check --json` says of the history."""
-    return msgspec.json.decode(json.dumps(judge(history).to_json()), type=files.Checked)
+    kept = stored.Stored(None) if bare else stored.look(folder, path, again=again)
+    checked = kept.checked if kept.checked is not None and kept.stale is None else stored.judged(history)
+    return tell(history, path, trial, journal, checked), None, kept
 
 
 def _context(
@@ -368,7 +348,7 @@ def _images(trial: files.Trial | None) -> list[tuple[str, str, str, str]]:
 
 def _link(path: Path, target: Path) -> str:
     """A link from the page to a file beside it, safe in an attribute."""
-    return quote(Path(os.path.relpath(path, target.parent)).as_posix())
+    return quote(os.fsencode(Path(os.path.relpath(path, target.parent)).as_posix()))
 
 
 def _logs(folder: Path, target: Path) -> list[tuple[str, list[tuple[str, str, int]]]]:

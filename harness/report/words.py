@@ -98,6 +98,11 @@ def outcome(word: str) -> tuple[str, str]:
     return OUTCOMES.get(word, (word, "odd"))
 
 
+def by_other_rules(word: str) -> tuple[str, str]:
+    """The words of an outcome that rests on verdicts of other rules than today's, and its tone."""
+    return f"{word}, by the rules of then", "odd"
+
+
 def truth(value: Any) -> str:
     """A verdict's value as a word: "true", "false" or "unknown"."""
     return "true" if value is True else "false" if value is False else "unknown"
@@ -130,9 +135,9 @@ def moment(iso: str) -> str:
     """An ISO 8601 time as `2026-11-29 21:25:13 UTC`; what isn't one, as it is."""
     try:
         read = datetime.fromisoformat(iso)
-    except ValueError:
+        return iso if read.tzinfo is None else f"{read.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (ValueError, OverflowError):
         return iso
-    return iso if read.tzinfo is None else f"{read.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def instant(value: float) -> str:

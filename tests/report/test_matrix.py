@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from checkers import RULES
 from harness.errors import ConfigError
 from harness.report import write_matrix, write_trial
 from tests.report.pages import Page, page_of
@@ -46,6 +47,7 @@ def write_matrix_folder(folder: Path) -> Path:
         )
     matrix = {
         "format": 1,
+        "rules": RULES,
         "id": "nightly",
         "file": "default.toml",
         "cells": cells,
@@ -177,7 +179,7 @@ def test_a_trial_without_a_report_is_shown_without_a_link(tmp_path: Path) -> Non
         "outcome": {"word": "harness-error", "reasons": ["disk full"]},
         "verdicts": {"lease": "unknown", "of a third party": False},
     }
-    (tmp_path / "matrix.json").write_text(json.dumps({"cells": [cell]}))
+    (tmp_path / "matrix.json").write_text(json.dumps({"rules": RULES, "cells": [cell]}))
     page = page_of(write_matrix(tmp_path))
     assert "disk full" in page.text
     assert not [a for tag, a in page.tags if tag == "a"]
