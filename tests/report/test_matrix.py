@@ -214,6 +214,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     evil = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
     cell = {"system": evil, "fault": evil, "workload": evil, "parameters": {evil: evil}}
     matrix = {
+        "rules": RULES,
         "id": evil,
         "file": evil,
         "cells": [
