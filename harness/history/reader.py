@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import sys
 import tempfile
@@ -152,13 +153,15 @@ def kept(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def _temporary() -> Iterator[IO[bytes]]:
-    """A file that goes however this ends, by a signal too."""
-    with tempfile.NamedTemporaryFile(prefix="fencepost-") as copy:
-        signals.temporary.add(copy.name)
-        try:
+    """A new file that goes however this ends, by a signal too: its name is noted before it exists."""
+    path = Path(tempfile.gettempdir()) / f"fencepost-{secrets.token_hex(8)}"
+    signals.temporary.add(str(path))
+    try:
+        with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as copy:
             yield copy
-        finally:
-            signals.temporary.discard(copy.name)
+    finally:
+        path.unlink(missing_ok=True)
+        signals.temporary.discard(str(path))
 
 
 def detect(file: Path) -> str:

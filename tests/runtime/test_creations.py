@@ -19,6 +19,9 @@ from harness.runtime.creations import Creations
 from harness.runtime.docker import DockerRuntime, DockerSite
 from tests.runtime.conftest import eventually
 
+PATIENCE = 120.0
+"""Seconds; a start-up waits for its turn, behind whatever else starts on this machine."""
+
 
 class Late:
     """A call of the engine's that is carried out only when it is let go."""
@@ -30,7 +33,7 @@ class Late:
 
     def __call__(self, *arguments: Any, **more: Any) -> Any:
         self.asked.set()
-        assert self.go.wait(20)
+        assert self.go.wait(PATIENCE)
         return self._real(*arguments, **more)
 
 
@@ -67,12 +70,12 @@ def test_a_network_that_comes_after_the_first_look_goes_too(
     late, looks, site_id = Late(monkeypatch, own_runtime.engine, "create_network"), Looks(monkeypatch), new_id()
     with ThreadPoolExecutor(2) as pool:
         opening = pool.submit(own_runtime.open_site, site_id)
-        assert late.asked.wait(20)
+        assert late.asked.wait(PATIENCE)
         sweeping = pool.submit(own_runtime.sweep, 20.0)
         eventually("a look", lambda: looks.count)
         late.go.set()
-        assert sweeping.result(30) == []
-        opening.result(30)
+        assert sweeping.result(PATIENCE) == []
+        opening.result(PATIENCE)
     assert removal.find(runtime.engine, site_id) == []
 
 
@@ -85,12 +88,12 @@ def test_a_container_that_comes_after_the_first_look_goes_too(
     late, looks = Late(monkeypatch, own_runtime.engine, "create_container"), Looks(monkeypatch)
     with ThreadPoolExecutor(2) as pool:
         starting = pool.submit(site.start_nodes, [NodeSpec("n1")])
-        assert late.asked.wait(20)
+        assert late.asked.wait(PATIENCE)
         closing = pool.submit(site.close)
         eventually("a look", lambda: looks.count)
         late.go.set()
-        closing.result(30)
-        assert isinstance(starting.exception(30), HarnessError)
+        closing.result(PATIENCE)
+        assert isinstance(starting.exception(PATIENCE), HarnessError)
     assert removal.find(runtime.engine, site.id) == []
     with pytest.raises(HarnessError, match="closed"):
         site.start_nodes([NodeSpec("n2")])
@@ -132,10 +135,10 @@ def test_giving_up_ends_a_start_up_before_its_next_step(
     monkeypatch.setattr(own_runtime.engine.api, "start", lambda name: (started.append(name), real(name)))
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(site.start_nodes, [NodeSpec("n1")])
-        assert late.asked.wait(20)
+        assert late.asked.wait(PATIENCE)
         stopped.set()
         late.go.set()
-        assert str(starting.exception(30)) == "stopped"
+        assert str(starting.exception(PATIENCE)) == "stopped"
     assert started == []
     site.close()
     assert removal.find(runtime.engine, site.id) == []
