@@ -12,7 +12,6 @@ import json
 import os
 import secrets
 import socket
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -75,7 +74,6 @@ def held(folder: Path) -> Iterator[None]:
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "since": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-            "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])[:500],
         }
         os.ftruncate(lock, 0)
         os.pwrite(lock, json.dumps(told).encode(), 0)
