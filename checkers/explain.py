@@ -16,6 +16,7 @@ from checkers.intervals import Model, build
 from harness import plain
 from harness.history.events import (
     ACQUIRE,
+    AUDIT,
     CRASH,
     EXPIRED,
     FAULT,
@@ -24,10 +25,13 @@ from harness.history.events import (
     LOST,
     NONE,
     OK,
+    OUTSIDE,
+    PAUSED,
     RELEASE,
     RENEW,
     RESOURCES,
     TYPES,
+    UNSEEN,
     WRITE,
     Fault,
     History,
@@ -182,6 +186,8 @@ def _event(history: History, row: int) -> _Forms:
     f, kind = int(history.f[row]), int(history.type[row])
     if f == FAULT:
         return _fault(history, row)
+    if f == AUDIT:
+        return _audit(history, row)
     if f == CRASH:
         return ["crash"]
     if f == LOST:
@@ -189,20 +195,23 @@ def _event(history: History, row: int) -> _Forms:
     what = f"{history.fs[f]}{'…' if kind == INVOKE else ' ' + TYPES[kind]}"
     if f == ACQUIRE and kind == OK:
         if history.token[row] == NONE:
-            return _shorter(what, [_ttl(history, row)])
+            return _shorter(what, [_ttl(history, row), _unseen(history, row)])
         token = int(history.token[row])
-        full = _shorter(what, [f"token {token}", _ttl(history, row)])
-        return [full[0], *_shorter(what, [f"t{token}", _ttl(history, row)])]
+        more = [_ttl(history, row), _unseen(history, row)]
+        full = _shorter(what, [f"token {token}", *more])
+        return [full[0], *_shorter(what, [f"t{token}", *more])]
     if f == RENEW:
-        return _shorter(what, [_held(history, row), _ttl(history, row)])
+        return _shorter(what, [_held(history, row), _proves(history, row), _ttl(history, row)])
     if f == RELEASE:
-        return _shorter(what, [_held(history, row)])
+        return _shorter(what, [_held(history, row), _proves(history, row)])
     if f == WRITE:
         figures = [
             f"{name[0]}{value}"
             for name in ("token", "read", "version", "seq")
             if (value := int(getattr(history, name)[row])) != NONE
         ]
+        if history.id[row] != NONE:
+            figures.append(f"id {history.id_name(int(history.id[row]))}")
         whole = " ".join([what, RESOURCES[int(history.resource[row])], *figures])
         return [whole, *(form if form.endswith("…") else form + "…" for form in _shorter(what, figures))]
     return [what]
@@ -224,6 +233,20 @@ def _held(history: History, row: int) -> str:
     return ("", "not held", "held")[int(history.held[row]) + 1]
 
 
+def _proves(history: History, row: int) -> str:
+    return "proves nothing" if history.proves[row] == 0 else ""
+
+
+def _unseen(history: History, row: int) -> str:
+    return "renewals unseen" if history.renewals[row] == UNSEEN else ""
+
+
+def _audit(history: History, row: int) -> _Forms:
+    audit = next(audit for audit in history.audits if audit.row == row)
+    what = f"audit {RESOURCES[audit.resource]}"
+    return [f"{what}: {len(audit.ids)} writes", f"{what}…", "audit…"]
+
+
 def _fault(history: History, row: int) -> _Forms:
     line = int(history.line[row])
     fault: Fault
@@ -234,6 +257,8 @@ def _fault(history: History, row: int) -> _Forms:
         ):
             if line == at:
                 kind = fault.kind or "fault"
+                if fault.outside:
+                    kind = f"{OUTSIDE} ({fault.what or PAUSED})"
                 return [
                     f"{kind} {fault.id} {verb} ({receipt or 'no receipt'})",
                     f"{kind} {fault.id} {verb}…",

@@ -19,6 +19,7 @@ from harness.errors import UsageError
 from harness.history.edn import Keyword, dumps
 from harness.history.events import (
     ACQUIRE,
+    AUDIT,
     DEFAULT_LOCK,
     EXPIRED,
     FAULT,
@@ -32,13 +33,16 @@ from harness.history.events import (
     RELEASE,
     RESOURCES,
     TYPES,
+    UNSEEN,
     WRITE,
+    Audit,
     History,
 )
-from harness.history.imports import HEADER
+from harness.history.imports import FOOTER, HEADER
 
 _KEYWORD = re.compile(r"[A-Za-z*+!_?<>=.-][\w*+!?<>=.#/-]*")
 _INTEGERS = ("token", "lease_from", "read", "version", "seq")
+_BOOLEANS = ("held", "proves")
 _META = (
     "system",
     "ttl",
@@ -49,24 +53,32 @@ _META = (
     "progress_bound",
     "require",
     "owners",
+    "started",
+    "end",
 )
 
 
 def to_edn(history: History, file: TextIO) -> None:
     """Writes a map a line, in order of time: `{:type :ok, :f :acquire, :value 7, :process 0, :time 10, :index 1}`.
 
-    A grant's token is its value; `:lock`, `:ttl`, `:held` and the others follow where they are given. What the history
+    A grant's token is its value; `:lock`, `:ttl`, `:held` and the others follow where they are given. A comment on the
+    last line carries the number of events that the history's own `end` line gives, where it has one. What the history
     keeps of an event whose `f` no verdict looks at is its time, process, type and f, and so is what is written of it.
     """
     meta = {name: getattr(history.meta, name) for name in _META}
     meta = {"type": "meta", "format": 1, **{name: value for name, value in meta.items() if value is not None}}
     file.write(HEADER + json.dumps(meta | dict(history.meta.extra)) + "\n")
     faults = {line: operation for fault in history.faults for line, operation in _fault_lines(fault)}
+    audits = {audit.row: audit for audit in history.audits}
     for row in range(len(history)):
-        file.write(dumps(_operation(history, row, faults)) + "\n")
+        file.write(dumps(_operation(history, row, faults, audits)) + "\n")
+    if history.counted is not None:
+        file.write(FOOTER + json.dumps({"type": "end", "events": history.counted}) + "\n")
 
 
-def _operation(history: History, row: int, faults: dict[int, dict[str, Any]]) -> dict[str, Any]:
+def _operation(
+    history: History, row: int, faults: dict[int, dict[str, Any]], audits: dict[int, Audit]
+) -> dict[str, Any]:
     process, f, kind = history.process_name(row), int(history.f[row]), int(history.type[row])
     token = None if history.token[row] == NONE else int(history.token[row])
     operation: dict[str, Any] = {
@@ -80,6 +92,13 @@ def _operation(history: History, row: int, faults: dict[int, dict[str, Any]]) ->
     extra: dict[str, Any] = {}
     if f == FAULT:
         extra = faults[int(history.line[row])]
+    elif f == AUDIT:
+        lock = history.locks[history.lock[row]]
+        extra = {
+            "lock": None if lock == DEFAULT_LOCK else lock,
+            "resource": _word(RESOURCES[audits[row].resource]),
+            "ids": list(audits[row].ids),
+        }
     elif f in PAIRED_F or f == LOST:
         lock = history.locks[history.lock[row]]
         extra["lock"] = None if lock == DEFAULT_LOCK else lock
@@ -88,7 +107,11 @@ def _operation(history: History, row: int, faults: dict[int, dict[str, Any]]) ->
             value = int(getattr(history, name)[row])
             extra[name] = None if value == NONE or (name == "token" and f == ACQUIRE and kind == OK) else value
         extra["ttl"] = None if np.isnan(history.ttl[row]) else float(history.ttl[row])
-        extra["held"] = None if history.held[row] < 0 else bool(history.held[row])
+        extra["id"] = None if history.id[row] == NONE else history.id_name(int(history.id[row]))
+        for name in _BOOLEANS:
+            value = int(getattr(history, name)[row])
+            extra[name] = None if value < 0 else bool(value)
+        extra["renewals"] = Keyword("unseen") if history.renewals[row] == UNSEEN else None
         # Of the other reasons only that they are not the word of the service is kept; see History.reason.
         extra["reason"] = {EXPIRED: Keyword("expired"), OTHER_REASON: Keyword("other")}.get(int(history.reason[row]))
     operation |= {Keyword(name): value for name, value in extra.items() if value is not None}
@@ -105,10 +128,19 @@ def _fault_lines(fault: Any) -> Iterator[tuple[int, dict[str, Any]]]:
             "targets": list(fault.targets),
             "processes": list(fault.processes),
             "receipt": fault.receipt,
+            "what": fault.what,
         },
     )
     if fault.stop_line is not None:
-        yield fault.stop_line, {"phase": Keyword("stop"), "id": fault.id, "receipt": fault.stop_receipt}
+        yield (
+            fault.stop_line,
+            {
+                "phase": Keyword("stop"),
+                "id": fault.id,
+                "receipt": fault.stop_receipt,
+                "bit": fault.bit,
+            },
+        )
 
 
 def _word(text: str) -> str:

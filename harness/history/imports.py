@@ -50,11 +50,13 @@ OPERATIONS = ("acquire", "release", "renew")
 #: A comment with which `exports.to_edn` begins: the rest of it is the history's meta line, as JSON. A file that has it
 #: is read as it was recorded: every key keeps its own meaning, and no policy applies.
 HEADER = ";; fencepost "
+#: The last line of such a file where the history has an `end` line: the rest of it is that line.
+FOOTER = ";; fencepost-end "
 
 _TYPES = ("invoke", "ok", "fail", "info")
 _RECORDED_KEYS = (
     "lock", "token", "ttl", "lease_from", "held", "reason", "resource", "read", "version", "seq",
-    "phase", "id", "kind", "targets", "processes", "receipt",
+    "proves", "renewals", "ids", "what", "bit", "phase", "id", "kind", "targets", "processes", "receipt",
 )  # fmt: skip
 
 
@@ -170,6 +172,7 @@ class _Source:
         self.format = detect(text, path) if options.format == "auto" else options.format
         self.meta = self._header(text)
         self.recorded = self.meta is not None
+        self.end = self._footer(text) if self.recorded else None
         self.time_basis = "recorded"
         self.halves = self._halves(text)
         self.ops = self._pair()
@@ -203,6 +206,19 @@ class _Source:
         if not isinstance(meta, dict):
             raise self.error(1, "the header isn't the JSON of a meta line")
         return meta
+
+    def _footer(self, text: str) -> tuple[int, dict[str, Any]] | None:
+        """The end line that a file of our own making carries, and its line number."""
+        lines = text.rstrip().splitlines()
+        if not lines or not lines[-1].startswith(FOOTER):
+            return None
+        try:
+            end = json.loads(lines[-1][len(FOOTER) :])
+        except (ValueError, RecursionError):
+            end = None
+        if not isinstance(end, dict):
+            raise self.error(len(lines), "the last comment isn't the JSON of an end line")
+        return len(lines), {"type": "end", "events": end.get("events")}
 
     def _forms(self, text: str) -> Iterator[tuple[int, Any]]:
         if self.format == "edn":
@@ -342,7 +358,8 @@ class _Source:
             **({"fields": dict(self.options.fields)} if self.options.fields else {}),
             **{name: count for name, count in self.notes.items() if count},
         }
-        return from_events(meta, list(self._events(policy, meta.get("owners") is not False)), self.path)
+        events = list(self._events(policy, meta.get("owners") is not False))
+        return from_events(meta, events if self.end is None else [*events, self.end], self.path)
 
     def _lease_terms(self, meta: dict[str, Any]) -> None:
         if self.options.ttl is None and "ttl" not in self.options.fields:

@@ -249,6 +249,9 @@ def in_short(checked: files.Checked, faults: Sequence[tuple[str, str | None]], s
         if name in parts
     ]
     said += [text for text in damage if text]
+    conduct = parts.get("conduct")
+    if conduct is not None and conduct.valid is False:
+        said.append(words.statement("conduct", "false"))
     progress = parts.get("progress")
     if progress is not None and progress.valid is False:
         said.append(words.statement("progress", "false"))
@@ -261,13 +264,17 @@ def in_short(checked: files.Checked, faults: Sequence[tuple[str, str | None]], s
 def _harm(part: files.VerdictPart, label: str) -> str | None:
     if part.valid == "unknown":
         return None
-    stale, lost = number(part, "stale"), number(part, "lost")
     if part.valid is True:
         writes = number(part, "writes")
         return f"The {label} came to no harm" + (f" in {words.count(int(writes), 'write')}." if writes else ".")
     harm = [
         words.count(int(value), one, many)
-        for value, one, many in ((stale, "stale write", "stale writes"), (lost, "lost update", "lost updates"))
-        if value
+        for key, one, many in (
+            ("stale", "stale write", "stale writes"),
+            ("lost", "lost update", "lost updates"),
+            ("gone", "acknowledged write that is gone", "acknowledged writes that are gone"),
+            ("ghosts", "refused write that is there", "refused writes that are there"),
+        )
+        if (value := number(part, key))
     ]
     return f"The {label} was harmed: {words.listing(harm) or words.count(part.count, 'finding')}."

@@ -151,6 +151,8 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: dict[str, VerdictPart] = msgspec.field(default_factory=dict)
     events: int | None = None
     grants: int | None = None
+    cut_off: str | None = None
+    """What is missing of a history that isn't whole; None when it is, or was judged as if it were."""
     error: CheckError | None = None
 
 

@@ -50,6 +50,8 @@ class FaultSpan:
     stop_receipt: str | None
     line: int
     stop_line: int | None
+    bit: bool | str | None = None
+    """Whether it had the chance to matter, as its stop says."""
     reason: str | None = None
     stop_reason: str | None = None
     evidence: Any = None
@@ -330,16 +332,17 @@ def _faults(history: History, journal: files.Journal) -> list[FaultSpan]:
         spans.append(
             FaultSpan(
                 id=str(fault.id),
-                kind=fault.kind or "?",
+                kind=f"{fault.kind} ({fault.what or codes.PAUSED})" if fault.outside else fault.kind or "?",
                 target=start.target if start else None,
                 targets=fault.targets,
                 processes=fault.processes,
                 start=fault.start / NS,
                 stop=None if fault.stop is None else fault.stop / NS,
-                receipt=fault.receipt,
+                receipt="landed" if fault.landed else fault.receipt,
                 stop_receipt=fault.stop_receipt,
                 line=fault.start_line,
                 stop_line=fault.stop_line,
+                bit=fault.bit,
                 reason=start.reason if start else None,
                 stop_reason=stop.reason if stop else None,
                 evidence=start.evidence if start else None,
@@ -365,7 +368,8 @@ def _found(history: History, path: Path, checked: files.Checked | None) -> list[
         if at >= len(lines) or int(lines[at]) != line:
             raise HistoryError(path, line, f"{files.VERDICT} names this line, but the history has no event there")
         index = int(place[at])
-        lock = history.locks[int(history.lock[index])] if history.locks and history.f[index] < codes.CRASH else None
+        about = history.f[index] < codes.CRASH or history.f[index] == codes.AUDIT
+        lock = history.locks[int(history.lock[index])] if history.locks and about else None
         events[line] = FoundEvent(
             line=line,
             time=float(history.time[index]) / NS,

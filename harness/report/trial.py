@@ -69,9 +69,9 @@ def write(source: Path, out: Path | None = None, *, again: bool = False) -> Path
 def _story(
     path: Path, folder: Path, bare: bool, trial: files.Trial | None, journal: files.Journal, again: bool
 ) -> tuple[Story | None, str | None, stored.Stored]:
-    """The story, or why there is none: a trial that failed may have left no history, or half of one, and its report
-    must say so rather than be missing. Without such an error the reader's complaint is raised. Last what was stored,
-    which says why the story's verdicts are others, where they are."""
+    """The story, and what is wrong with it or why there is none: a trial that failed may have left no history, or half
+    of one, and its report must say so rather than be missing. Without such an error the reader's complaint is raised.
+    Last what was stored, which says why the story's verdicts are others, where they are."""
     failed = trial is not None and trial.error is not None
     if not path.exists():
         if failed:
@@ -85,7 +85,8 @@ def _story(
         raise
     kept = stored.Stored(None) if bare else stored.look(folder, path, again=again)
     checked = kept.checked if kept.checked is not None and kept.stale is None else stored.judged(history)
-    return tell(history, path, trial, journal, checked), None, kept
+    problem = None if checked.cut_off is None else words.CUT_OFF.format(checked.cut_off)
+    return tell(history, path, trial, journal, checked), problem, kept
 
 
 def _context(

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from harness import registry
+from harness.history.events import OUTSIDE, PAUSED
 
-VERDICTS = ("exclusion", "lease", "fencing", "fenced", "damage", "linearizable", "progress", "faults")
+VERDICTS = ("exclusion", "lease", "fencing", "fenced", "damage", "conduct", "linearizable", "progress", "faults")
 """The order in which verdicts are shown; a verdict of a third party follows after these."""
 
 _STATEMENTS: dict[str, dict[str, str]] = {
@@ -29,14 +30,19 @@ _STATEMENTS: dict[str, dict[str, str]] = {
         "unknown": "Too few grants carry a token to say whether tokens rise.",
     },
     "fenced": {
-        "true": "The resource that checks tokens took no stale write and lost no update.",
-        "false": "The resource that checks tokens took a stale write or lost an update.",
+        "true": "The resource that checks tokens took no stale write and lost nothing.",
+        "false": "The resource that checks tokens took a stale write, or lost what it had accepted.",
         "unknown": "The resource that checks tokens accepted no write that could be judged.",
     },
     "damage": {
         "true": "The twin resource that checks nothing came to no harm either.",
-        "false": "The twin resource that checks nothing took a stale write or lost an update.",
+        "false": "The twin resource that checks nothing took a stale write, or lost what it had accepted.",
         "unknown": "The twin resource that checks nothing accepted no write that could be judged.",
+    },
+    "conduct": {
+        "true": "Each contender acted only while it believed in its hold, and left alone what it had given up.",
+        "false": "A contender acted on a lock that it did not believe to hold.",
+        "unknown": "Nobody was granted the lock, so nobody could act without it.",
     },
     "linearizable": {
         "true": "All grants fit into one order with one holder at a time.",
@@ -46,12 +52,12 @@ _STATEMENTS: dict[str, dict[str, str]] = {
     "progress": {
         "true": "Whoever wanted the lock got it again in time.",
         "false": "Somebody wanted the free lock for longer than the bound, and got nothing.",
-        "unknown": "Nothing bounds the wait, or nobody tried.",
+        "unknown": "Nothing bounds the wait, nobody tried, or somebody else interfered meanwhile.",
     },
     "faults": {
         "true": "Every fault took effect, and every one was undone.",
         "false": "A fault was not undone.",
-        "unknown": "A fault has no proof that it took effect.",
+        "unknown": "A fault has no proof that it took effect, or somebody other than the nemesis interfered.",
     },
 }
 
@@ -60,8 +66,12 @@ BLAME = {
     "pause": "a pause of the earlier holder",
     "clock": "a clock that was moved",
     "late-grant": "a grant that arrived after its lease",
+    "unseen": "the service or the client: renewals that nobody saw",
     "client": "the client",
 }
+
+CUT_OFF = "The history is cut off: {}. A line may be missing that clears somebody, so every verdict is unknown."
+
 
 OUTCOMES = {
     "as-expected": ("as expected", "good"),
@@ -169,6 +179,13 @@ def listing(parts: list[str]) -> str:
     return ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
+def bit(value: Any) -> str:
+    """Whether a fault had the chance to matter, as its stop says; nothing where it doesn't."""
+    if value is None:
+        return ""
+    return {True: "it could matter", False: "it had no chance to matter"}.get(value, "by design it can't matter")
+
+
 def scalars(evidence: Any) -> str:
     """The plain values at the top of a fault's evidence: `offset 30.0, clocks realtime`."""
     if not isinstance(evidence, Mapping):
@@ -189,11 +206,18 @@ def event(keys: Mapping[str, Any]) -> str:
     extra: list[str] = []
     if f == "fault":
         phase = {"start": "begins", "stop": "ends"}.get(str(keys.get("phase")), str(keys.get("phase")))
-        text = f"fault {keys.get('id', '')} {phase}: {keys.get('kind', '?')}"
+        what = f" ({keys.get('what') or PAUSED})" if keys.get("kind") == OUTSIDE else ""
+        text = f"fault {keys.get('id', '')} {phase}: {keys.get('kind', '?')}{what}"
         if keys.get("targets"):
             extra.append("on " + ", ".join(str(target) for target in keys["targets"]))
         if keys.get("receipt"):
             extra.append(str(keys["receipt"]))
+        if keys.get("bit") is not None:
+            extra.append(bit(keys["bit"]))
+    elif f == "audit":
+        found = keys.get("ids")
+        text = f"the {keys.get('resource', '?')} resource was read as a whole"
+        extra.append(f"{count(len(found) if isinstance(found, list) else 0, 'write')} found")
     elif f in ("lost", "crash"):
         text = {"lost": "no longer believes that it holds", "crash": "crashed"}[f]
         if keys.get("reason"):
@@ -219,13 +243,17 @@ def event(keys: Mapping[str, Any]) -> str:
         }.get((f, kind), f"{f} {kind}")
         if keys.get("resource"):
             extra.append(f"{keys['resource']} resource")
-        for key in ("token", "seq", "read", "version"):
+        for key in ("id", "token", "seq", "read", "version"):
             if keys.get(key) is not None:
                 extra.append(f"{key} {keys[key]}")
         if keys.get("ttl") is not None:
             extra.append(f"ttl {keys['ttl']} s")
         if keys.get("held") is False:
             extra.append("the service says: not held")
+        if keys.get("proves") is False:
+            extra.append("which proves nothing")
+        if keys.get("renewals") == "unseen":
+            extra.append("its renewals are unseen")
     if keys.get("error"):
         extra.append(str(keys["error"]))
     return text + (", " + ", ".join(extra) if extra else "")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bench import histories
 from harness.errors import HistoryError
 from harness.history import native, read
-from harness.history.events import History
+from harness.history.events import NONE, History
 
 ACQUIRE = '{"time": 1, "process": 0, "type": "invoke", "f": "acquire"}'
 OK = '{"time": 2, "process": 0, "type": "ok", "f": "acquire", "token": 7}'
@@ -79,7 +79,19 @@ def granted(more: str) -> bytes:
     return line() + line(type="ok", time="2", more=more)
 
 
+def wrote(name: object, resource: str = "fenced", type: str = "ok", more: str = "") -> bytes:
+    """A write with an id on its invoke."""
+    keys = f'"resource": "{resource}"{more}'
+    return line("write", more=f'"id": {name}, {keys}') + line("write", type, more=keys)
+
+
+def audit(ids: str, more: str = "") -> bytes:
+    return line("audit", "info", '"harness"', more=f'"resource": "fenced", "ids": {ids}{more}')
+
+
 META_LINE = META.encode() + b"\n"
+ENDING = b'{"type": "meta", "end": true}\n'
+END = b'{"type": "end", "events": 1}\n'
 BOM = b"\xef\xbb\xbf"
 FAULT = line("fault", "info", '"nemesis"', more='"phase": "start", "id": "a"')
 DEEP = '"x": ' + "[" * 9000 + "]" * 9000
@@ -170,6 +182,59 @@ ODD: dict[str, tuple[bytes, int | None]] = {
     "fault without a phase": (FAULT.replace(b'"start"', b"null"), 1),
     "fault of a contender": (FAULT.replace(b'"nemesis"', b"0"), 1),
     "fault of type ok": (FAULT.replace(b'"info"', b'"ok"'), 1),
+    "fault that had the chance to matter": (FAULT.replace(b'"id"', b'"bit": true, "id"'), None),
+    "fault that is immune": (FAULT.replace(b'"id"', b'"bit": "immune", "what": "killed", "id"'), None),
+    "fault with another word for its bite": (FAULT.replace(b'"id"', b'"bit": "perhaps", "id"'), 1),
+    "fault with a number as what": (FAULT.replace(b'"id"', b'"what": 3, "id"'), 1),
+    "proves is a word": (line("release", more='"proves": "no"'), 1),
+    "renewals is a truth value": (granted('"renewals": true'), 2),
+    "renewals in another word": (granted('"renewals": "seen"'), None),
+    "id is an integer": (wrote(1), None),
+    "id is null": (wrote("null"), None),
+    "id is true": (wrote("true"), 1),
+    "id is a float": (wrote("1.0"), 1),
+    "id is a list": (wrote("[1]"), 1),
+    "id is beyond its limit": (wrote("1" * 30), 1),
+    "one id twice": (wrote(1) + wrote(2) + wrote(1), 5),
+    "one id in two resources": (wrote(1) + wrote(1, "unfenced"), None),
+    "one id in two locks": (wrote(1) + wrote(1, more=', "lock": "b"'), None),
+    "one id twice, of a write that failed": (wrote(1) + wrote(1, type="fail"), 3),
+    "one id twice, by its completion": (wrote(1) + wrote(2).replace(b'"ok"', b'"ok", "id": 1'), 4),
+    "an id that its completion takes back": (wrote(1) + wrote(1).replace(b'"ok"', b'"ok", "id": 2'), None),
+    "integers and strings as ids": (wrote(1) + wrote('"1"'), 3),
+    "integers and strings as ids, far apart": (wrote(1) + line("x") * 20 + audit('["1"]'), 23),
+    "integers and strings in one audit": (audit('["a", 1]'), 1),
+    "an audit": (wrote('"a"') + audit('["a", "b", "b"]'), None),
+    "an audit of nothing": (audit("[]"), None),
+    "an audit without ids": (audit("null"), 1),
+    "an audit with a null in it": (audit("[null]"), 1),
+    "an audit with a truth value in it": (audit("[1, true]"), 1),
+    "an audit with a map as ids": (audit("{}"), 1),
+    "an audit without a resource": (audit("[]").replace(b'"fenced"', b"null"), 1),
+    "an audit of another resource": (audit("[]").replace(b'"fenced"', b'"disk"'), 1),
+    "an audit of a contender": (audit("[]").replace(b'"harness"', b"0"), 1),
+    "an audit of type ok": (audit("[]").replace(b'"info"', b'"ok"'), 1),
+    "an audit with a number as lock": (audit("[]", ', "lock": 3'), 1),
+    "an audit with what it does not use": (audit("[]", ', "token": "x", "held": 3'), None),
+    "two audits": (audit("[]") + audit("[]", ', "lock": "b"') + audit("[]"), 3),
+    "the end": (ENDING + line() + END, None),
+    "the end with nothing before it": (ENDING + b'{"type": "end", "events": 0}\n', None),
+    "the end counts another number": (ENDING + line() + line(type="ok") + END, None),
+    "no end where one is promised": (ENDING + line(), None),
+    "an end before white space": (ENDING + line() + END + b"\n \r\n", None),
+    "an end that nobody promised": (META_LINE + line() + END, 3),
+    "an end without a meta": (line() + END, 2),
+    "an end before an event": (ENDING + END + line() + line(type="ok"), 2),
+    "two ends": (ENDING + line() + END + END, 3),
+    "an end before what can't be read": (ENDING + line() + END + b"x\n", 3),
+    "an end without a number": (ENDING + line() + b'{"type": "end"}\n', 3),
+    "an end with a float": (ENDING + line() + b'{"type": "end", "events": 1.0}\n', 3),
+    "an end after what can't be read": (ENDING + b"x\n" + END, 2),
+    "an end with an escape in its type": (ENDING + line() + b'{"type": "\\u0065nd", "events": 1}\n', None),
+    "end in the meta is a word": (b'{"type": "meta", "end": "yes"}\n', 1),
+    "started is a number": (b'{"type": "meta", "started": 3}\n', 1),
+    "started as it should be": (b'{"type": "meta", "started": "2026-11-30T10:00:00+01:00"}\n', None),
+    "require is an empty list": (b'{"type": "meta", "require": []}\n', None),
     "fault with an unknown receipt": (FAULT.replace(b'"id"', b'"receipt": "maybe", "id"'), 1),
 }
 
@@ -204,17 +269,41 @@ def test_a_fault_comes_once(tmp_path: Path) -> None:
     assert len(read(written(tmp_path, start + stop)).faults) == 1
 
 
-def test_equal_seq_of_the_fenced_resource(tmp_path: Path) -> None:
-    """Two equal `seq` in the fenced resource of one lock are an error; in two locks they never meet."""
+@pytest.mark.parametrize("resource", ["fenced", "unfenced"])
+def test_equal_seq_of_accepted_writes(resource: str, tmp_path: Path) -> None:
+    """Two equal `seq` in one resource of one lock are an error; in two locks they never meet, and a refused one counts
+    for nothing."""
 
-    def write(process: int, lock: str, seq: int) -> str:
-        keys = f'"process": {process}, "f": "write", "resource": "fenced", "lock": "{lock}"'
-        return f'{{"time": {seq}, "type": "invoke", {keys}}}\n{{"time": {seq}, "type": "ok", "seq": {seq}, {keys}}}\n'
+    def write(process: int, lock: str, seq: int, became: str = "ok") -> str:
+        keys = f'"process": {process}, "f": "write", "resource": "{resource}", "lock": "{lock}"'
+        times = f'"time": {seq}'
+        return f'{{{times}, "type": "invoke", {keys}}}\n{{{times}, "type": "{became}", "seq": {seq}, {keys}}}\n'
 
     with pytest.raises(HistoryError, match="seq 1") as caught:
         read(written(tmp_path, write(0, "a", 1) + write(1, "a", 1)))
     assert caught.value.line == 4
     assert len(read(written(tmp_path, write(0, "a", 1) + write(1, "b", 1) + write(1, "a", 2)))) == 6
+    assert len(read(written(tmp_path, write(0, "a", 1) + write(1, "a", 1, "fail")))) == 4
+
+
+def test_what_the_new_keys_come_to(tmp_path: Path, ways: Any) -> None:
+    """Ids, what an answer proves, unseen renewals, audits and the number of events, whichever way they are read."""
+    events = [
+        line(), line(type="ok", more='"renewals": "unseen"'),
+        line("renew"), line("renew", "ok", more='"proves": false'),
+        line("release", more='"proves": false'), line("release", "fail", more='"proves": false'),
+        wrote('"b"'), wrote('"a"', "unfenced"), wrote("null"), audit('["a", "zz", "a"]'),
+    ]  # fmt: skip
+    path = written(tmp_path, ENDING + b"".join(events) + b'{"type": "end", "events": 13}\n')
+    for history in ways(lambda: read(path)):
+        by_line = np.argsort(history.line)
+        assert history.renewals[by_line].tolist() == [0, 1, *[0] * 11]
+        assert history.proves[by_line].tolist() == [-1, -1, -1, 0, *[-1] * 9]
+        names = [None if code == NONE else history.id_name(code) for code in history.id[by_line].tolist()]
+        assert names == [*[None] * 6, "b", None, "a", None, None, None, None]
+        (found,) = history.audits
+        assert (history.line[found.row], found.resource, found.ids) == (14, 0, ("a", "zz", "a"))
+        assert (history.counted, history.cut_off) == (13, False)
 
 
 def test_the_earliest_wrong_event_is_named(tmp_path: Path) -> None:
@@ -285,7 +374,8 @@ _VALUES = st.one_of(
 )  # fmt: skip
 _KEYS = st.sampled_from(
     ["time", "process", "type", "f", "lock", "resource", "token", "ttl", "lease_from", "held", "reason", "read",
-     "version", "seq", "phase", "id", "kind", "targets", "processes", "receipt", "x"]
+     "version", "seq", "phase", "id", "kind", "targets", "processes", "receipt", "x", "ids", "what", "bit", "proves",
+     "renewals", "events"]
 )  # fmt: skip
 
 
@@ -294,11 +384,13 @@ def _lines(draw: st.DrawFn) -> bytes:
     event = {
         "time": draw(st.integers(0, 5)),
         "process": draw(st.sampled_from([0, 1, "nemesis", "harness"])),
-        "type": draw(st.sampled_from(["invoke", "ok", "fail", "info"])),
-        "f": draw(st.sampled_from(["acquire", "renew", "release", "write", "lost", "crash", "fault", "x"])),
+        "type": draw(st.sampled_from(["invoke", "ok", "fail", "info", "info", "end"])),
+        "f": draw(st.sampled_from(["acquire", "renew", "release", "write", "lost", "crash", "fault", "audit", "x"])),
         "resource": draw(st.sampled_from(["fenced", "unfenced"])),
         "phase": "start",
-        "id": "a",
+        "id": draw(st.sampled_from(["a", "b", 1])),
+        "ids": draw(st.sampled_from([[], ["a"], [1, 2]])),
+        "events": draw(st.integers(0, 3)),
     }
     for _ in range(draw(st.integers(0, 2))):
         key = draw(_KEYS)
