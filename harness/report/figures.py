@@ -172,7 +172,15 @@ _NAMES = {
     "handover_seconds": "hand-over",
     "stale": "stale writes",
     "lost": "lost updates",
+    "looked_for": "writes held against an audit",
+    "gone": "acknowledged, and gone",
+    "ghosts": "refused, and there",
     "unknown_outcome": "writes of unknown outcome",
+    "unheld_writes": "writes without the lock",
+    "stray_renews": "renews of what was given up",
+    "bit": "could matter",
+    "missed": "had no chance to matter",
+    "immune": "can't matter by design",
     "gaps": "numbers left out",
     "pairs": "pairs of grants",
     "unordered_pairs": "pairs in no certain order",
@@ -225,6 +233,8 @@ def in_short(checked: files.Checked, faults: Sequence[tuple[str, str | None]], s
         said.append("All faults were skipped.")
     else:
         said.append(words.NO_FAULT)
+    if checked.cut_off is not None:
+        return [*said, words.CUT_OFF.format(checked.cut_off)]
     exclusion = parts.get("exclusion")
     if exclusion is not None and exclusion.valid is False:
         unsafe = number(exclusion, "unsafe_seconds")

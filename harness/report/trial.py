@@ -183,9 +183,7 @@ def _verdicts(story: Story) -> list[VerdictRow]:
                 expected=wanted,
                 because=story.trial.expect_reason if story.trial and wanted not in (None, "true") else None,
                 surprising=surprising,
-                statement=words.statement(name, value, part.stats)
-                if story.told or value == "false"
-                else "Nothing was recorded.",
+                statement=_statement(story, name, value, part),
                 count=part.count,
                 kinds=figures.kinds(part),
                 blame=figures.blame(part),
@@ -198,6 +196,14 @@ def _verdicts(story: Story) -> list[VerdictRow]:
             )
         )
     return rows
+
+
+def _statement(story: Story, name: str, value: str, part: files.VerdictPart) -> str:
+    """One sentence on what a verdict's value means of this history."""
+    assert story.checked is not None
+    if not story.told and value != "false":
+        return "Nothing was recorded."
+    return words.statement(name, value, part.stats) if story.checked.cut_off is None else words.WITHOUT_END
 
 
 def _tiles(story: Story, gaps: Sequence[float], outcome: files.Outcome | None) -> list[tuple[str, str, str | None]]:

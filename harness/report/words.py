@@ -31,12 +31,12 @@ _STATEMENTS: dict[str, dict[str, str]] = {
     },
     "fenced": {
         "true": "The resource that checks tokens took no stale write and lost nothing.",
-        "false": "The resource that checks tokens took a stale write, or lost what it had accepted.",
+        "false": "The resource that checks tokens took a stale write, or does not hold what it answered.",
         "unknown": "The resource that checks tokens accepted no write that could be judged.",
     },
     "damage": {
         "true": "The twin resource that checks nothing came to no harm either.",
-        "false": "The twin resource that checks nothing took a stale write, or lost what it had accepted.",
+        "false": "The twin resource that checks nothing took a stale write, or does not hold what it answered.",
         "unknown": "The twin resource that checks nothing accepted no write that could be judged.",
     },
     "conduct": {
@@ -69,6 +69,8 @@ BLAME = {
     "unseen": "the service or the client: renewals that nobody saw",
     "client": "the client",
 }
+
+WITHOUT_END = "The history is cut off, so that this can't be told."
 
 CUT_OFF = "The history is cut off: {}. A line may be missing that clears somebody, so every verdict is unknown."
 

@@ -148,6 +148,17 @@ def test_events_in_words() -> None:
     assert words.event({"f": "release", "type": "fail", "held": False, "error": "gone"}) == (
         "could not give the lock up, the service says: not held, gone"
     )
+    assert words.event({"f": "release", "type": "ok", "proves": False}) == (
+        "has given the lock up, which proves nothing"
+    )
+    assert words.event({"f": "acquire", "type": "ok", "token": 7, "renewals": "unseen"}) == (
+        "is granted the lock, token 7, its renewals are unseen"
+    )
+    assert words.event({"f": "audit", "type": "info", "resource": "fenced", "ids": [1]}) == (
+        "the fenced resource was read as a whole, 1 write found"
+    )
+    stop = {"f": "fault", "phase": "stop", "id": "o", "kind": "outside", "what": None, "bit": "immune"}
+    assert words.event(stop) == "fault o ends: outside (paused), by design it can't matter"
     assert words.event({"f": "election", "type": "ok"}) == "election ok"
     assert words.event({"f": "fault", "phase": "start", "id": 3, "kind": "kill", "targets": ["n1"]}) == (
         "fault 3 begins: kill, on n1"

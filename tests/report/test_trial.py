@@ -130,6 +130,29 @@ def test_a_malformed_case_makes_no_page(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "page.html").exists()
 
 
+@pytest.mark.parametrize(
+    ("case", "sentences"),
+    [
+        ("consul-4935-zombie-renewer", ["A contender acted on a lock that it did not believe to hold.",
+                                        "Contender 0 noticed that it had lost lock 'lock'; 19.000 s later"]),
+        ("audit-ghost", ["The unfenced twin was harmed: 1 refused write that is there.",
+                         "the unfenced resource was read as a whole, 2 writes found"]),
+        ("audit-at-that-instant", ["1 acknowledged write that is gone"]),
+        ("outside-paused-holder", ["Faults: outside (paused).", "somebody other than the nemesis interfered",
+                                   "to blame: a pause of the earlier holder"]),
+        ("outside-bit-is-no-verdict", ["it had no chance to matter"]),
+        ("unseen-overlap", ["the service or the client: renewals that nobody saw", "Contender 0 renews in silence"]),
+        ("cut-off", ["The history is not whole", "the end line that its meta promises is missing",
+                     "The history is cut off, so that this can't be told.", "early-grant (1)"]),
+    ],
+)  # fmt: skip
+def test_what_is_new_is_told_in_words(case: str, sentences: list[str], tmp_path: Path) -> None:
+    """Conduct, audits, what others did, silent renewals, and a history that is not whole."""
+    text = " ".join(page_of(write_trial(CASES / f"{case}.jsonl", tmp_path / "page.html")).text.split())
+    for sentence in sentences:
+        assert sentence in text, text[:3000]
+
+
 def test_stored_verdicts_are_used_and_not_judged_again(naive: Path, tmp_path: Path) -> None:
     """The report shows what verdict.json says, as long as it is as new as the history."""
     folder = shutil.copytree(naive, tmp_path / "trial")
