@@ -271,11 +271,12 @@ def here(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
     """Judges with some of the verdicts above as if they were installed in this process."""
 
     def judged(*names: str, cancel: threading.Event | None = None) -> Judgement:
+        more = {name: EntryPoint(name, f"hostile_verdicts:{name}", "fencepost.verdicts") for name in names}
+        # Asked for before they are installed: the registry remembers what it saw, for all tests that follow.
+        group = {**registry._group("verdicts"), **more}
         env = install(*names)
         monkeypatch.setenv("HERE", env["HERE"])
         monkeypatch.syspath_prepend(env["PYTHONPATH"])
-        more = {name: EntryPoint(name, f"hostile_verdicts:{name}", "fencepost.verdicts") for name in names}
-        group = {**registry._group("verdicts"), **more}
         monkeypatch.setattr(registry, "_group", lambda kind: group)
         return judge(read(CASE), cancel=cancel)
 
