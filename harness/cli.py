@@ -11,7 +11,7 @@ import traceback
 
 import click
 
-from harness import __version__, plain
+from harness import __version__, plain, redaction
 from harness.errors import FencepostError
 
 # One line of help each, so that `fencepost --help` imports none of them.
@@ -64,6 +64,7 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point: errors that a user can meet become one sentence and their exit code."""
+    redaction.guard_terminal()
     try:
         sys.exit(cli.main(standalone_mode=False) or 0)
     except click.exceptions.Abort:

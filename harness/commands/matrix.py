@@ -50,7 +50,7 @@ def command(
     """
     from harness import matrix, registry
     from harness.commands.interrupt import attended
-    from harness.commands.view import Watcher, console, outcome_text, reason_lines, results_table
+    from harness.commands.view import Watcher, console, needs, outcome_text, reason_lines, results_table
     from harness.report import write_matrix
     from harness.results import make, taken
     from harness.trial import Progress, TrialResult
@@ -111,6 +111,8 @@ def command(
     cut = f", {not_run} not run" if not_run else ""
     screen.print(f"{len(found)} cells{cut}: {word}")
     screen.print(f"report: {page}", markup=False, soft_wrap=True)
+    for line in needs(name for config in plan.cells for name in config.variables()):
+        screen.print(f"needs:  {line}", markup=False, soft_wrap=True)
     sys.exit(130 if cancel.is_set() else EXIT_CODES[word])
 
 

@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
+from harness import secrets
 from harness.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def pairs(flag: str, given: tuple[str, ...]) -> dict[str, Any]:
-    """`("offset=30", "mode=x")` -> `{"offset": 30, "mode": "x"}`: values are JSON where they are, else text."""
+def pairs(flag: str, given: tuple[str, ...], marks: Sequence[str] = ()) -> dict[str, Any]:
+    """`("offset=30", "mode=x")` -> `{"offset": 30, "mode": "x"}`: values are JSON where they are, else text.
+
+    A secret (`marks` are keys that the user says are one) is the text as it stands, unless it is a table or a list.
+    """
     result: dict[str, Any] = {}
     for item in given:
         key, equals, value = item.partition("=")
         if not equals or not key:
-            raise UsageError(f"{flag} {item!r}: must look like KEY=VALUE")
+            shown = "***" if secrets.is_secret(item) else repr(item)
+            raise UsageError(f"{flag} {shown}: must look like KEY=VALUE")
         if key in result:
-            raise UsageError(f"{flag} {item!r}: {key} is given twice")
+            raise UsageError(f"{flag}: {key} is given twice")
         try:
             result[key] = json.loads(value)
         except (ValueError, RecursionError):
             result[key] = value
+        if (key in marks or secrets.is_secret(key)) and not isinstance(result[key], (dict, list, bool, type(None))):
+            result[key] = value  # a password of digits, or in quotes, is no number and no JSON
     return result
 
 
@@ -49,6 +56,9 @@ _OPTIONS = [
     click.option("--system-option", multiple=True, metavar="KEY=VALUE", help="An option of the system."),
     click.option("--fault-option", multiple=True, metavar="KEY=VALUE", help="A parameter of the fault."),
     click.option("--workload-option", multiple=True, metavar="KEY=VALUE", help="A parameter of the workload."),
+    click.option(
+        "--secret", multiple=True, metavar="KEY", help="The value of this option is a secret, whatever its name."
+    ),
     click.option("--image", multiple=True, metavar="NAME=REF", help="Use this image, e.g. etcd=REPOSITORY:TAG."),
     click.option("--expect", multiple=True, metavar="VERDICT=VALUE", help="Expect true, false, unknown or any."),
 ]
@@ -85,7 +95,10 @@ def given(values: dict[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         if name in PAIRS:
             if value:
-                result[PAIRS[name]] = pairs("--" + name.replace("_", "-"), value)
+                result[PAIRS[name]] = pairs("--" + name.replace("_", "-"), value, values.get("secret") or ())
+        elif name == "secret":
+            if value:
+                result["secrets"] = list(value)
         elif value is not None:
             result[name] = value
     return result

@@ -40,12 +40,14 @@ def command(system: str, results: Path, name: str | None, keep: bool, runtime_na
     """
     from harness import registry
     from harness.commands.interrupt import attended
-    from harness.commands.view import Watcher, console, outcome_text, reason_lines, results_table
+    from harness.commands.view import Watcher, console, needs, outcome_text, reason_lines, results_table
     from harness.results import make, taken
     from harness.trial import Progress, Trial, TrialResult
-    from harness.trial.config import from_mapping, resolve
+    from harness.trial.config import check_marks, from_mapping, resolve
 
-    config = resolve(from_mapping({"system": system, **given(options)}))
+    config = from_mapping({"system": system, **given(options)})
+    check_marks([config], path=None)
+    config = resolve(config)
     usual = folder_name(f"{time.strftime('%Y%m%dT%H%M%S')}-{config.slug()}")
     if name is not None and (results / folder_name(name)).exists():
         raise taken(results / name)
@@ -77,6 +79,8 @@ def command(system: str, results: Path, name: str | None, keep: bool, runtime_na
     if result.report is not None:
         screen.print(f"report: {result.report}", markup=False, soft_wrap=True)
     screen.print(f"again:  {config.repeat_command()}", markup=False, soft_wrap=True)
+    for line in needs(config.variables()):
+        screen.print(f"needs:  {line}", markup=False, soft_wrap=True)
     for line in result.kept:
         screen.print(f"kept:   {line}", markup=False, soft_wrap=True)
     sys.exit(130 if cancel.is_set() else result.outcome.exit_code)

@@ -17,7 +17,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from harness import plain
+from harness import plain, redaction, secrets
 from harness.trial import Progress, TrialResult
 from harness.trial.outcome import Outcome
 
@@ -42,7 +42,9 @@ class Screen(Console):
     def print(self, *objects: Any, **options: Any) -> None:
         """Print, as long as somebody takes it."""
         try:
-            super().print(*objects, **options)
+            # Before it is wrapped: half a secret at the end of a line is no longer found.
+            shown = [redaction.text(part) if isinstance(part, str) else part for part in objects]
+            super().print(*shown, **options)
         except OSError:
             self._go_quiet()
 
@@ -135,6 +137,16 @@ def verdict_text(value: bool | str | None, required: bool = True) -> Text:
 def reason_lines(reasons: Sequence[str], prefix: str = "") -> Padding:
     """Reasons of an outcome, one below the other, indented where they wrap."""
     return Padding(Text("\n".join(prefix + plain.block(reason, indent="  ") for reason in reasons)), (0, 0, 0, 2))
+
+
+def needs(variables: Iterable[str]) -> list[str]:
+    """What the environment must hold for a run to be repeated: a line for each variable with a secret."""
+    names = list(dict.fromkeys(variables))
+    opened = secrets.unset(names)
+    return [
+        f"{name} in the environment" + (" (not set yet: its value was given in the open)" if name in opened else "")
+        for name in names
+    ]
 
 
 def outcome_text(outcome: Outcome) -> Text:

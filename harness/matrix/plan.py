@@ -33,9 +33,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import documents, registry
+from harness import documents, registry, secrets
 from harness.errors import ConfigError, UsageError
-from harness.trial.config import TrialConfig, check_expectation, check_key, from_mapping, resolve
+from harness.trial.config import TrialConfig, check_expectation, check_key, check_marks, from_mapping, resolve
 from nemesis import faults
 
 DEFAULT = Path(__file__).with_name("default.toml")
@@ -89,9 +89,11 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Plan:
         raise ConfigError(path, None, f"not TOML: {error}") from error
     except RecursionError as error:
         raise ConfigError(path, None, "nested too deeply") from error
+    overrides = secrets.seal(overrides or {})
+    data = secrets.seal(data, marks=overrides.get("secrets", ()), path=path)
     _check_shape(path, data)
 
-    defaults = {**data.get("defaults", {}), **(overrides or {})}
+    defaults = {**data.get("defaults", {}), **overrides}
     used: set[tuple[str, int]] = set()
     cells: list[TrialConfig] = []
     left_out: list[LeftOut] = []
@@ -135,6 +137,7 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Plan:
 
     if not cells:
         raise ConfigError(path, "axes", "no cell is left to run")
+    check_marks(cells, path=path)
     for table in RULES:
         for number, rule in enumerate(data.get(table, [])):
             if (table, number) not in used:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from checkers import RULES
+from harness import redaction
 from harness.errors import FencepostError, HarnessError
 from harness.matrix.plan import Plan
 from harness.results import held
@@ -106,6 +107,7 @@ class MatrixRun:
             self._tell(f"lane {number}: {error}; {lane.site.how_to_remove()} removes what stays")
 
     def _tell(self, error: str) -> None:
+        error = redaction.text(error)
         with self._lock:
             if error not in self.errors:
                 self.errors.append(error)
@@ -120,7 +122,7 @@ class MatrixRun:
             result = Trial(config, self.folder / name, runtime, lane=lane, cancel=self.cancel, progress=progress).run()
         except (FencepostError, OSError) as error:
             # Not even its folder could be written: there is nothing to judge, and the matrix must say so.
-            outcome = Outcome("harness-error", [str(error)], None, 0, 0)
+            outcome = Outcome("harness-error", [redaction.text(str(error))], None, 0, 0)
             result = TrialResult(self.folder / name, config, outcome, {}, None)
         with self._lock:
             self.active.pop(name)

@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from harness import __version__, plain, results
+from harness import __version__, plain, redaction, results
 from harness.errors import ConfigError, UsageError
 from harness.report import words
 
@@ -70,7 +70,7 @@ def write(path: Path, text: str, sources: Sequence[Path]) -> Path:
     if path.is_file() and not _is_page(path):
         raise UsageError(f"{path} is there already, and is no page; name another file")
     with results.replaced(path) as file:
-        file.write(text)
+        file.write(redaction.text(text))
     return path
 
 

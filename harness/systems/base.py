@@ -22,6 +22,16 @@ class HttpReply:
     body: bytes
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What a trial asks of a system. `options` are the system's own, validated by it (UsageError names the option)."""
+
+    ttl_seconds: float
+    servers: int
+    image: str
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # there are secrets among them
+
+
 class Server(Protocol):
     """One server of the cluster, as its system sees it."""
 
@@ -33,6 +43,10 @@ class Server(Protocol):
     def address(self) -> str:
         """Its IPv4 address on the trial's network."""
 
+    @property
+    def settings(self) -> Settings:
+        """What the trial asks of the system: a password, for one, is needed to ask it anything."""
+
     def http(self, method: str, path: str, *, port: int, body: bytes = b"", timeout_seconds: float = 1.0) -> HttpReply:
         """One request from the node to its own server on 127.0.0.1. AgentError when none came."""
 
@@ -41,16 +55,6 @@ class Server(Protocol):
 
         With `read_bytes=1` it returns after the first chunk. Raises AgentError with the reason otherwise.
         """
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a trial asks of a system. `options` are the system's own, validated by it (UsageError names the option)."""
-
-    ttl_seconds: float
-    servers: int
-    image: str
-    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,10 @@ class System(Protocol):
         """The service for each node, from the names and addresses of all of them. Raises UsageError on a bad option."""
 
     def recorded(self, settings: Settings) -> dict[str, Any]:
-        """The settings that decide about safety and timing (ticks, elections, persistence), recorded."""
+        """The settings that decide about safety and timing (ticks, elections, persistence), recorded.
+
+        Here `settings` has `env:NAME` in the place of a secret, as all that is recorded.
+        """
 
     def healthy(self, servers: Sequence[Server]) -> tuple[bool, str]:
         """One look: are all servers up, is a leader known, does a write succeed? And what was seen, for the message.

@@ -18,12 +18,14 @@ from harness.systems.base import Leadership, Server, Settings
 
 PORT = 6379
 
-OPTIONS: Mapping[str, tuple[type, Any]] = {"persistence": (str, "everysec")}
+OPTIONS: Mapping[str, tuple[type, Any]] = {"persistence": (str, "everysec"), "password": (str, "")}
 PERSISTENCE = ("none", "everysec", "always")
+CONFIG = "/etc/fencepost/redis.conf"
+"""In the container. A password belongs there: on the command line everybody on the machine would see it."""
 
 
 class Redis:
-    """See the module. Options: persistence (none, everysec, always)."""
+    """See the module. Options: persistence (none, everysec, always), password (of the default user; none without)."""
 
     name = "redis"
     summary = "One Redis: SET NX PX with a counter as token."
@@ -42,14 +44,21 @@ class Redis:
 
     def plan(self, settings: Settings, nodes: Mapping[str, Sequence[str]]) -> dict[str, ServiceSpec]:
         """See `System.plan`."""
-        persistence = self._values(settings)["persistence"]
+        values = self._values(settings)
+        persistence, password = values["persistence"], values["password"]
         log = ("--appendonly", "no") if persistence == "none" else ("--appendonly", "yes", "--appendfsync", persistence)
-        command = ("redis-server", "--port", str(PORT), "--protected-mode", "no", "--save", "", *log)
-        return {name: ServiceSpec(image=settings.image, command=command) for name in nodes}
+        files = {CONFIG: f"requirepass {_quoted(password)}\n".encode()} if password else {}
+        command = ("redis-server", *files, "--port", str(PORT), "--protected-mode", "no", "--save", "", *log)
+        return {name: ServiceSpec(image=settings.image, command=command, files=files) for name in nodes}
 
     def recorded(self, settings: Settings) -> dict[str, Any]:
         """See `System.recorded`."""
-        return {**self._values(settings), "lease_clock": "the server's wall clock (gettimeofday)"}
+        values = self._values(settings)
+        return {
+            **values,
+            "password": values["password"] or None,
+            "lease_clock": "the server's wall clock (gettimeofday)",
+        }
 
     def healthy(self, servers: Sequence[Server]) -> tuple[bool, str]:
         """It answers, has loaded its data, and takes a write."""
@@ -57,11 +66,19 @@ class Redis:
         return all(answer == "+OK" for answer in answers.values()), says(answers)
 
     def _command(self, server: Server, line: str) -> str:
-        """One inline command; the first line of the answer. QUIT behind it makes the server close, which ends the
-        read.
+        """One inline command; the first line of the answer."""
+        return self._ask(server, line).partition("\r\n")[0]
+
+    def _ask(self, server: Server, line: str) -> str:
+        """The whole answer to one inline command, or the refusal of the password before it.
+
+        QUIT behind it makes the server close, which ends the read.
         """
-        data = server.tcp(f"{line}\r\nQUIT\r\n".encode(), port=PORT, timeout_seconds=LOOK_SECONDS)
-        return data.decode(errors="replace").partition("\r\n")[0]
+        password = self._values(server.settings)["password"]
+        lines = [*([f"AUTH {_quoted(password)}"] if password else []), line, "QUIT", ""]
+        data = server.tcp("\r\n".join(lines).encode(), port=PORT, timeout_seconds=LOOK_SECONDS)
+        answer = data.decode(errors="replace")
+        return answer.removeprefix("+OK\r\n") if password else answer
 
     def leadership(self, servers: Sequence[Server]) -> Leadership:
         """See `System.leadership`. A single server leads whether it answers or not."""
@@ -72,7 +89,7 @@ class Redis:
 
     def version(self, server: Server) -> str:
         """See `System.version`."""
-        data = server.tcp(b"INFO server\r\nQUIT\r\n", port=PORT, timeout_seconds=LOOK_SECONDS).decode(errors="replace")
+        data = self._ask(server, "INFO server")
         for line in data.splitlines():
             if line.startswith("redis_version:"):
                 return line.partition(":")[2].strip()
@@ -80,4 +97,10 @@ class Redis:
 
     def client_config(self, settings: Settings, nodes: Mapping[str, Sequence[str]]) -> dict[str, Any]:
         """See `System.client_config`."""
-        return {"endpoints": [[name, PORT] for name in nodes]}
+        password = self._values(settings)["password"]
+        return {"endpoints": [[name, PORT] for name in nodes], **({"password": password} if password else {})}
+
+
+def _quoted(text: str) -> str:
+    """A word as Redis reads it in its configuration and in inline commands, whatever is in it."""
+    return '"' + "".join(f"\\x{byte:02x}" for byte in text.encode(errors="surrogateescape")) + '"'

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
-from harness import registry
+from harness import registry, secrets
 from harness.errors import HarnessError
 from harness.runtime.base import NodeSpec, Runtime
 from harness.systems.base import Settings, System
@@ -45,7 +46,7 @@ class BringUp:
             ttl_seconds=config.ttl,
             servers=config.servers,
             image=self._system.image,
-            options=config.system_options,
+            options=secrets.reveal(config.system_options),
         )
         names = [f"n{number}" for number in range(1, config.servers + 1)]
         self._system.plan(settings, dict.fromkeys(names, ("192.0.2.1",)))  # a bad option ends it before any node
@@ -71,10 +72,10 @@ class BringUp:
 
         Returns when the services were started (monotonic s).
         """
-        running, record, logs = self._running, self._record, self._record.folder / "logs"
+        config, running, record, logs = self._config, self._running, self._record, self._record.folder / "logs"
         with ThreadPoolExecutor(max_workers=1) as pool:
             # The lane's own nodes (contenders, resource) and the servers come up side by side.
-            prepared = pool.submit(self._lane.prepare, self._config.contenders, logs)
+            prepared = pool.submit(self._lane.prepare, config.contenders, logs)
             running.server_nodes += self._lane.site.start_nodes([NodeSpec(name=name) for name in names])
             running.agents.update(self._lane.open_agents(running.server_nodes, logs))
             running.cluster = Cluster(self._system, settings, running.server_nodes, running.agents)
@@ -88,7 +89,7 @@ class BringUp:
                 record.data["nodes"][node.name] = {"role": role, "addresses": list(node.addresses)}
         record.data["nodes"]["resource"] = {"role": "resource", "addresses": list(self._lane.resource.addresses)}
         record.data["notes"] = list(self._lane.site.notes)
-        record.data["system"] = self._system.recorded(settings)
+        record.data["system"] = self._system.recorded(replace(settings, options=config.system_options))
         running.recorder = Recorder(record.folder)
         record.progress.live = running.recorder.live
         self._spawn_contenders(settings)  # they load their libraries while the servers elect a leader
@@ -112,7 +113,7 @@ class BringUp:
             "ttl": config.ttl,
             "guarded": config.guarded,
             "resource": self._lane.resource_config(self._record.folder.name),
-            "parameters": config.workload_options,
+            "parameters": secrets.reveal(config.workload_options),
         }
         for number, node in enumerate(self._lane.contender_nodes):
             log = self._record.log_folder(node.name) / "contender.log"

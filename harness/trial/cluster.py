@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from harness import redaction
 from harness.errors import AgentError, NotHealthy
 from harness.runtime.base import Node
 from harness.systems.base import HttpReply, Leadership, Server, Settings, System
@@ -21,6 +22,7 @@ class AgentServer:
 
     node: Node
     agent: AgentLink
+    settings: Settings
 
     @property
     def name(self) -> str:
@@ -60,7 +62,7 @@ class Cluster:
     def __init__(self, system: System, settings: Settings, nodes: Sequence[Node], agents: Mapping[str, AgentLink]):
         self.system, self.settings = system, settings
         self.nodes = {node.name: node for node in nodes}
-        self.servers: list[Server] = [AgentServer(node, agents[node.name]) for node in nodes]
+        self.servers: list[Server] = [AgentServer(node, agents[node.name], settings) for node in nodes]
 
     def start(self) -> None:
         """Start the service on every node, in parallel inside the runtime's own limits."""
@@ -103,7 +105,7 @@ class Cluster:
         for name, node in self.nodes.items():
             running, word = node.service_running()
             if not running:
-                tail = node.logs()[-400:].decode(errors="replace").strip()
+                tail = redaction.raw(node.logs())[-400:].decode(errors="replace").strip()
                 raise NotHealthy(
                     f"{self.system.name} on {name} is {word} while starting (seen: {seen}); "
                     f"its last words: {tail or 'none'}"

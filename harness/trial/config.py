@@ -8,15 +8,16 @@ through `resolve` can be trusted by everything behind it.
 from __future__ import annotations
 
 import difflib
+import json
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from harness import registry
+from harness import registry, secrets
 from harness.errors import ConfigError, UsageError
 from harness.systems.base import Settings
 from nemesis import faults
@@ -71,6 +72,8 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     system_options: dict[str, Any] = msgspec.field(default_factory=dict)
     fault_options: dict[str, Any] = msgspec.field(default_factory=dict)
     workload_options: dict[str, Any] = msgspec.field(default_factory=dict)
+    secrets: list[str] = msgspec.field(default_factory=list)
+    """Keys of options whose values are secrets though their names don't say so; see harness/secrets.py."""
     images: dict[str, str] = msgspec.field(default_factory=dict)
     """Image name -> reference, over what `fencepost images` would use."""
     expect: dict[str, Verdict] = msgspec.field(default_factory=dict)
@@ -130,7 +133,7 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         for name, field in usual.items():
             value = getattr(self, name)
             default = field.default if field.default is not msgspec.NODEFAULT else {}
-            if name == "system" or value in (default, derived.get(name)):
+            if name == "system" or value in (default, derived.get(name), []):
                 continue
             if name == "expect_reason":
                 continue
@@ -139,6 +142,8 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             flag = "--" + name.replace("_", "-")
             if name == "guarded":
                 words.append("--naive")
+            elif name == "secrets":
+                words += [f"--secret {_plain(key)}" for key in value]
             elif isinstance(value, dict):
                 flag = {"images": "--image", "expect": "--expect"}.get(name, flag.removesuffix("s"))
                 words += [f"{flag} {key}={_plain(item)}" for key, item in value.items()]
@@ -146,18 +151,27 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 words.append(f"{flag} {_plain(value)}")
         return " ".join(words)
 
+    def variables(self) -> list[str]:
+        """The environment variables that hold the secrets of this cell."""
+        return secrets.variables([getattr(self, table) for table in secrets.TABLES])
+
 
 def _plain(value: object) -> str:
+    if isinstance(value, (dict, list)):
+        value = json.dumps(value)
     text = {True: "true", False: "false"}.get(value, str(value)) if isinstance(value, bool) else str(value)
     return text if re.fullmatch(r"[\w.,:/@+-]+", text) else "'" + text.replace("'", "'\\''") + "'"
 
 
 def from_mapping(data: Mapping[str, Any], *, path: Path | str | None = None, key: str | None = None) -> TrialConfig:
-    """A config from plain data (TOML, flags). Unknown keys and wrong types are a ConfigError that names the key."""
+    """A config from plain data (TOML, flags), with references in the place of secrets (`harness.secrets.seal`).
+
+    Unknown keys and wrong types are a ConfigError that names the key.
+    """
     for name in data:
         check_key(name, path=path, key=_dotted(key, name))
     try:
-        return msgspec.convert(dict(data), TrialConfig)
+        return msgspec.convert(secrets.seal(data, path=path, key=key), TrialConfig)
     except msgspec.ValidationError as error:
         reason, _, where = str(error).partition(" - at `$")
         missing = re.search(r"missing required field `(\w+)`", reason)
@@ -165,18 +179,21 @@ def from_mapping(data: Mapping[str, Any], *, path: Path | str | None = None, key
         raise ConfigError(path, _dotted(key, name), reason) from error
 
 
-def _dotted(prefix: str | None, name: str) -> str:
-    return ".".join(part for part in (prefix, name) if part)
+_dotted = secrets.dotted
 
 
 def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | None = None) -> TrialConfig:
     """The config with everything filled in that follows from the rest, after all of it was checked.
 
-    Raises ConfigError naming the key for a value out of range, an unknown name, or a combination that makes no sense.
+    Raises ConfigError naming the key for a value out of range, an unknown name, a secret whose variable isn't set, or a
+    combination that makes no sense.
     """
 
     def bad(name: str, reason: str) -> ConfigError:
         return ConfigError(path, _dotted(key, name), reason)
+
+    def revealed(name: str) -> dict[str, Any]:
+        return secrets.reveal(getattr(config, name), path=path, key=_dotted(key, name))
 
     def named(name: str, kind: str, value: str) -> Any:
         try:
@@ -217,20 +234,20 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
     for name in config.images:
         if name not in (known := _image_names()):
             raise bad(f"images.{name}", f"unknown image (known: {', '.join(known)})")
-    settings = Settings(ttl_seconds=config.ttl, servers=servers, image=system.image, options=config.system_options)
+    settings = Settings(config.ttl, servers, system.image, revealed("system_options"))
     try:
         # Addresses from the range for documentation: only the options are looked at.
         system().plan(settings, {f"n{number}": ("192.0.2.1",) for number in range(1, servers + 1)})
     except UsageError as error:
         raise bad("system_options", str(error)) from error
     try:
-        workload.resolve(config.workload_options)
+        workload.resolve(revealed("workload_options"))
     except BadConfig as error:
         raise bad("workload_options", str(error)) from error
 
     try:
         kind, target = faults.parse(config.fault)
-        faults.make(kind, target, config.fault_options)
+        faults.make(kind, target, revealed("fault_options"))
     except UsageError as error:
         raise bad("fault", str(error)) from error
     nodes = [
@@ -266,6 +283,17 @@ def check_key(name: str, *, path: Path | str | None, key: str) -> None:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
         raise ConfigError(path, key, f"unknown key; {hint}")
+
+
+def check_marks(configs: Iterable[TrialConfig], *, path: Path | str | None) -> None:
+    """ConfigError for a mark of a secret that is no key of any option: with a typing error the value would be shown."""
+    configs = list(configs)
+    known = secrets.keys([getattr(config, table) for config in configs for table in secrets.TABLES])
+    for mark in dict.fromkeys(mark for config in configs for mark in config.secrets):
+        if mark not in known:
+            near = difflib.get_close_matches(mark, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(path, "secrets", f"no option has the key {mark!r}{hint}")
 
 
 def check_expectation(name: str, value: object, *, path: Path | str | None, key: str) -> None:

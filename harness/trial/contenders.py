@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from harness import redaction
 from harness.errors import HarnessError
 from harness.runtime.base import Node, Process
 from harness.trial.border import Border
@@ -94,7 +95,7 @@ class Contender:
 
     def _line(self, line: bytes) -> None:
         if self._muted:
-            return self._log.line(b"refused: " + line[:65536])
+            return self._log.line(b"refused: " + redaction.raw(line)[:65536])
         try:
             said = msgspec.json.decode(line)  # strict: no NaN, no lone surrogates, nothing that isn't UTF-8
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -127,6 +128,7 @@ class Contender:
         return None
 
     def _refuse(self, line: bytes, wrong: list[str]) -> None:
+        line = redaction.raw(line)  # before it is cut
         shown = line[:200].decode(errors="replace")
         self._log.line(b"refused: " + line[:65536])
         self._muted = True  # nothing that follows can be trusted, nor its pairing; for the history it has crashed
@@ -172,7 +174,7 @@ class Contender:
 
     def _fail(self, reason: str) -> None:
         with self.changed:
-            self.failure = self.failure or f"contender {self.process} on {self.node.name} {reason}"
+            self.failure = self.failure or redaction.text(f"contender {self.process} on {self.node.name} {reason}")
             self.changed.notify_all()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 
+from harness import secrets
 from harness.errors import HarnessError
 from harness.trial.config import TrialConfig
 from harness.trial.injector import Injector, TrialEnvironment
@@ -62,7 +63,7 @@ class Disturbance:
                 if not self._watch.await_event(lambda seen=seen: live.grants > seen, left):  # type: ignore[misc]
                     break  # nobody got the lock any more, and a fault would not fit before the end
             number += 1
-            options = {"seed": _draw(config.seed, number), **config.fault_options}
+            options = {"seed": _draw(config.seed, number), **secrets.reveal(config.fault_options)}
             fault = faults.make(kind, target, options)
             injector.apply(fault, target, lambda on=window.on: wait(on))  # type: ignore[misc]
         wait(began + config.duration - time.monotonic())

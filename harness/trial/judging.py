@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from checkers import judge
-from harness import history
+from harness import history, redaction
 from harness.report import write_trial
 from harness.trial.config import TrialConfig
 from harness.trial.ledger import lost_unheard
@@ -52,7 +52,7 @@ def conclude(
     judgement: dict[str, Any] | None = None
     if (folder / "history.jsonl").exists():
         with record.guard("judging"):
-            judgement = judge(history.read(folder / "history.jsonl"), cancel=cancel).to_json()
+            judgement = redaction.data(judge(history.read(folder / "history.jsonl"), cancel=cancel).to_json())
             write_json(folder / "verdict.json", judgement)
             for problem in lost_unheard(judgement, config.expect):
                 record.note(problem)

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from harness import __version__
+from harness import __version__, redaction
 from harness.errors import FencepostError
 from harness.trial.clock import HistoryClock
 from harness.trial.config import TrialConfig
@@ -112,11 +112,13 @@ class TrialRecord:
 
     def say(self, line: str) -> None:
         """A line for whoever watches, and for harness.log."""
+        line = redaction.text(line)
         self.progress.say(line)
         self._log.info("%s", line)
 
     def note(self, error: str) -> None:
         """Something went wrong: the trial will end as a harness error that says this."""
+        error = redaction.text(error)
         self.errors.append(error)
         self._log.error("%s", error)
         self.progress.say(f"error: {error}")
@@ -138,7 +140,10 @@ class TrialRecord:
 
 
 class _QuietFileHandler(logging.FileHandler):
-    """A log file that a full disk ends without a traceback on the terminal: the trial has its own words for that."""
+    """A log file without secrets. A full disk ends it without a traceback on the terminal: the trial tells of that."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redaction.text(super().format(record))
 
     def handleError(self, record: logging.LogRecord) -> None:
         return None

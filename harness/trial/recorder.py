@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness import redaction
 from harness.errors import HarnessError
 from harness.trial.border import Claims
 from harness.trial.live import LiveState
@@ -23,7 +24,7 @@ def write_json(path: Path, data: object) -> None:
     """Write a JSON file so that a reader never meets half of it. Raises HarnessError when the disk doesn't take it."""
     fresh = path.with_name(f".{path.name}.new")
     try:
-        fresh.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+        fresh.write_text(json.dumps(redaction.data(data), indent=2, ensure_ascii=False) + "\n")
         fresh.replace(path)
     except OSError as error:
         raise HarnessError(f"{path} can't be written: {error.strerror or error}") from error
@@ -49,7 +50,7 @@ class LineFile:
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one record. Raises HarnessError when the disk doesn't take it whole, or did not take an earlier one."""
-        data = json.dumps(record, separators=(", ", ": "), ensure_ascii=False).encode() + b"\n"
+        data = json.dumps(redaction.data(record), separators=(", ", ": "), ensure_ascii=False).encode() + b"\n"
         with self._lock:
             self._usable()
             written = 0
@@ -112,6 +113,7 @@ class LogFile:
 
     def line(self, text: bytes) -> None:
         """Append one line."""
+        text = redaction.raw(text)
         with self._lock:
             if self._broken:
                 return

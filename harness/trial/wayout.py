@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
+from harness import redaction
 from harness.errors import HarnessError
 from harness.trial import resource
 from harness.trial.config import TrialConfig
@@ -81,7 +82,7 @@ class WayOut:
         reading = resource.read(self._lane.resource, folder.name, running.clock.now)
         with (folder / "ledger.jsonl").open("wb") as file:
             for write in reading.writes:
-                file.write(msgspec.json.encode(write) + b"\n")
+                file.write(msgspec.json.encode(redaction.data(msgspec.to_builtins(write))) + b"\n")
         left = [contender.node.name for contender in running.contenders if contender.may_write]
         if left:
             raise HarnessError(f"the resource was not audited: contenders on {', '.join(left)} may still write to it")
@@ -107,7 +108,7 @@ class WayOut:
             collected = {node.name: pool.submit(node.logs) for node in nodes}
         for name, log in collected.items():
             with self._record.guard(f"collecting the log of {name}"):  # one that is lost loses no other
-                (self._record.log_folder(name) / "service.log").write_bytes(log.result())
+                (self._record.log_folder(name) / "service.log").write_bytes(redaction.raw(log.result()))
 
     def take_down(self) -> None:
         """Remove what doesn't outlive the trial, or say how to look inside when all is kept."""

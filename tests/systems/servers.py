@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.errors import AgentError
-from harness.systems.base import HttpReply
+from harness.systems.base import HttpReply, Settings
 
 Answer = Callable[[], HttpReply]
 
@@ -28,8 +28,10 @@ class Scripted:
         *,
         http: Mapping[str, HttpReply] | None = None,
         tcp: Mapping[bytes, bytes] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self.name, self.address = name, address
+        self.settings = Settings(2.0, 1, "image", options or {})
         self._http, self._tcp = http or {}, tcp or {}
 
     def http(self, method: str, path: str, *, port: int, body: bytes = b"", timeout_seconds: float = 1.0) -> HttpReply:

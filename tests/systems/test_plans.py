@@ -10,6 +10,7 @@ from harness import registry
 from harness.errors import UsageError
 from harness.systems.base import Settings, System
 from harness.systems.etcd import minimum_ttl_seconds
+from tests.systems.servers import Scripted
 
 NAMES = registry.names("systems")
 NODES = {f"n{number}": (f"192.0.2.{number}", f"2001:db8::{number}") for number in range(1, 6)}
@@ -124,3 +125,30 @@ def test_redis_persists_as_told(persistence: str, word: str) -> None:
     system = registry.load("systems", "redis")()
     command = system.plan(settings(system, persistence=persistence), nodes(1))["n1"].command
     assert word in command
+
+
+def test_a_password_of_redis_is_on_no_command_line() -> None:
+    """`ps` and `docker inspect` show those to everybody; it stands in a file of its configuration."""
+    system = registry.load("systems", "redis")()
+    secret = 'Pw1 "\\ü'
+    spec = system.plan(settings(system, password=secret), nodes(1))["n1"]
+    assert secret not in " ".join(spec.command)
+    (path,) = spec.files
+    assert spec.command[:2] == ("redis-server", path)
+    escaped = "".join(f"\\x{byte:02x}" for byte in secret.encode())
+    assert spec.files[path].decode() == f'requirepass "{escaped}"\n'
+    assert system.client_config(settings(system, password=secret), nodes(1))["password"] == secret
+    plain = system.plan(settings(system), nodes(1))["n1"]
+    assert not plain.files
+    assert plain.command[1].startswith("--")
+
+
+def test_a_redis_with_a_password_is_asked_after_a_login() -> None:
+    """What it answers comes behind the login's OK; a login that is refused is the answer."""
+    system = registry.load("systems", "redis")()
+    right = Scripted("n1", tcp={b"AUTH ": b"+OK\r\n+OK\r\n+OK\r\n"}, options={"password": "Ab3-right"})
+    wrong = Scripted("n1", tcp={b"AUTH ": b"-WRONGPASS invalid\r\n-NOAUTH\r\n"}, options={"password": "Ab3-wrong"})
+    asked = Scripted("n1", tcp={b"AUTH ": b"+OK\r\n$19\r\nredis_version:8.0.2\r\n"}, options={"password": "Ab3-asked"})
+    assert system.healthy([right]) == (True, "n1: +OK")
+    assert system.healthy([wrong]) == (False, "n1: -WRONGPASS invalid")
+    assert system.version(asked) == "8.0.2"

@@ -80,7 +80,9 @@ class _CallError(Exception):
 
 
 class RedisLock:
-    """See the module. `settings`: endpoints, poll_seconds (the mean pause between two tries)."""
+    """See the module. `settings`: endpoints, poll_seconds (the mean pause between two tries), password (of the default
+    user).
+    """
 
     name = "redis"
     library = f"redis {redis.__version__}"
@@ -94,6 +96,7 @@ class RedisLock:
         self.counters: Counter[str] = Counter(polls=0, reconnects=0)
         # The braces keep both keys in one slot, should this ever be a cluster.
         self._keys = (f"fencepost:{{{config.lock}}}", f"fencepost:{{{config.lock}}}:token")
+        self._password = config.settings.get("password")
         host, port = config.endpoints()[0]
         _, address = resolve(host, port)
         # The connection itself, below redis-py's client: that one retries, pools and health-checks behind one's back.
@@ -105,11 +108,18 @@ class RedisLock:
             socket_connect_timeout=self._operation,
             protocol=2,
             driver_info=None,
-            redis_connect_func=lambda connection: connection._parser.on_connect(connection),
+            redis_connect_func=self._greet,
         )
         self._endpoint = f"{host}:{port}"
         self._owner = ""
         self._random = random.Random(os.urandom(8))
+
+    def _greet(self, connection: Any) -> None:
+        """On a fresh connection: the password, and nothing else that redis-py would say. Raises RedisError."""
+        connection._parser.on_connect(connection)
+        if self._password:
+            connection.send_command("AUTH", self._password, check_health=False)
+            connection.read_response()
 
     def connect(self, timeout_seconds: float) -> str | None:
         """Nothing to do before the first command."""
