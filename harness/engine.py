@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import socket
 import ssl
@@ -16,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -181,6 +183,25 @@ class Engine:
         except OSError as error:
             raise RuntimeUnavailable(f"the connection to Docker broke in {doing}: {error}") from error
 
+    def listen(self, path: str, doing: str) -> Transport:
+        """GET a path that answers with a stream without end (events), and return that stream.
+
+        In HTTP/1.0, to which the engine answers with the bare lines: no chunks to take apart. Raises as `upgrade` does.
+        """
+        try:
+            transport = self._dial()
+            head = f"GET /v{self.api.api_version}{path} HTTP/1.0\r\nHost: docker\r\nUser-Agent: fencepost\r\n\r\n"
+            transport.send(head.encode(), API_TIMEOUT_SECONDS)
+            return _after_upgrade(transport, doing)
+        except OSError as error:
+            raise RuntimeUnavailable(f"the connection to Docker broke in {doing}: {error}") from error
+
+    def wall_ns(self) -> int:
+        """What the wall clock of the engine's machine reads now, in ns since 1970."""
+        with telling("asking for its time"):
+            said = str(self.api.info()["SystemTime"])
+        return wall_ns(said)
+
     def _dial(self) -> Transport:
         url = urlsplit(self.api.base_url)
         if url.scheme == "http+docker":
@@ -208,6 +229,19 @@ class Engine:
         elif certificate:
             context.load_cert_chain(certificate)
         return context
+
+
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
+
+
+def wall_ns(said: str) -> int:
+    """A time as the engine writes it ("2026-11-30T08:45:08.538908388Z"), in ns since 1970."""
+    found = _TIME.fullmatch(said)
+    if found is None:
+        raise HarnessError(f"Docker wrote {said!r} where a time was expected")
+    whole, fraction, zone = found.groups()
+    seconds = int(datetime.fromisoformat(whole + zone.replace("Z", "+00:00")).timestamp())
+    return seconds * 10**9 + int((fraction or "0").ljust(9, "0"))
 
 
 class Transport(Protocol):

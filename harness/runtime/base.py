@@ -61,6 +61,45 @@ class Completed:
     stderr: bytes
 
 
+@dataclass(frozen=True)
+class Seen:
+    """Something that happened to a node, whoever did it: the runtime doesn't know which acts are the trial's own.
+
+    `part` is what it happened to: "node", or "service" for the program of the system (or of the resource). `what`:
+
+    - "paused": it stands still, with its memory and its connections, and may go on later;
+    - "killed": it has ended, by whatever cause; "oom": the kernel took its memory for spent, and killed in it;
+    - "disconnected": it is off the trial's network.
+
+    `over` tells that this has ended: it goes on, was started again, is connected again. `restored` is then whether all
+    is as it was before; a node that comes back with another address isn't what the others knew. `wall_ns` is when, in
+    ns since 1970, by the wall clock of the machine on which the nodes are: for what was only found by looking, the
+    earliest moment at which it can have been. `detail` is what was seen, in words.
+    """
+
+    node: str
+    part: str
+    what: str
+    over: bool
+    wall_ns: int
+    detail: str
+    restored: bool = True
+
+
+SeenHandler = Callable[[Seen], None]
+"""Called with each thing that is seen, of one part in order, from one thread at a time. Must not block for long."""
+
+
+class Watch(Protocol):
+    """A site that is being watched; `Site.watch` gives one."""
+
+    def look(self) -> None:
+        """Look at everything now: what happened before this call has been handed on when it returns.
+
+        Raises HarnessError, or RuntimeUnavailable, when the place can't be asked.
+        """
+
+
 @runtime_checkable
 class Process(Protocol):
     """A program running on a node, spoken to over its stdio. `spawn` returns one."""
@@ -151,6 +190,13 @@ class Site(Protocol):
 
     def remove_nodes(self, nodes: Sequence[Node]) -> None:
         """Remove nodes and their services, with their volumes, in parallel; frozen or paused ones too. Idempotent."""
+
+    def watch(self, on_seen: SeenHandler, on_note: Callable[[str], None]) -> AbstractContextManager[Watch]:
+        """See what happens to the nodes that the site has now, until the context ends.
+
+        First comes what is not as it should be already. What nobody told of is found by looking, at the latest by
+        `look`. `on_note` gets sentences on the watching itself: that it was blind for a while, and what that means.
+        """
 
     def close(self) -> None:
         """Remove all that is left of this site, network last, and what is still being created. Idempotent.

@@ -20,12 +20,13 @@ from harness import images
 from harness.engine import Engine, telling
 from harness.errors import FencepostError, HarnessError
 from harness.runtime import labels, network, removal
-from harness.runtime.base import Node, NodeSpec
+from harness.runtime.base import Node, NodeSpec, SeenHandler
 from harness.runtime.cleaning import clean
 from harness.runtime.creations import Creations
 from harness.runtime.owner import Owner
 from harness.runtime.pod import DockerNode, Place
 from harness.runtime.turn import turn
+from harness.runtime.watch import DockerWatch
 
 log = logging.getLogger(__name__)
 
@@ -210,6 +211,10 @@ class DockerSite:
             self._forget([node for node in mine if self._nodes.get(node.name) is node])
         if stayed:
             raise HarnessError(f"not removed from site {self._id}: " + "; ".join(stayed))
+
+    def watch(self, on_seen: SeenHandler, on_note: Callable[[str], None]) -> DockerWatch:
+        """See what happens to the nodes that the site has now, until the context ends; see `Site.watch`."""
+        return DockerWatch(self.engine, self._id, self.network, on_seen, on_note)
 
     def close(self, *, within_seconds: float = CLOSE_SECONDS, mine_alone: bool = False) -> None:
         """Remove all that is left of this site, network last. Idempotent. Raises HarnessError naming what stays.
