@@ -40,6 +40,11 @@ class Pending:
         self._ok, self._error = ok, error
         self._done.set()
 
+    @property
+    def done(self) -> bool:
+        """Whether `result` would return, or raise the agent's error, at once."""
+        return self._done.is_set()
+
     def result(self, timeout_seconds: float) -> dict[str, Any]:
         """The answer. Raises AgentError with the agent's words, or when there is none within the time."""
         if not self._done.wait(timeout_seconds):

@@ -19,6 +19,7 @@ from nemesis.agent.processes import Stat, all_processes, is_same, thread_states
 from nemesis.agent.requests import http_request, tcp_request
 from nemesis.agent.roles import Roles, Selection
 from nemesis.agent.signals import freeze, kill, thaw
+from nemesis.agent.watching import Watching
 
 VERSION = 1
 INITIAL_PID_NAMESPACE = 0xEFFFFFFC
@@ -46,6 +47,7 @@ class Agent(object):
             "heard": self.op_heard,
             "processes": self.op_processes,
             "stats": self.op_stats,
+            "watch": Watching(self.roles, self.journal).op_watch,
         }
         self.changes: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
             "cut": self.op_cut,
