@@ -15,6 +15,7 @@ from harness.trial import resource
 from harness.trial.cluster import Cluster
 from harness.trial.config import TrialConfig
 from harness.trial.contenders import Contender
+from harness.trial.lookout import Lookout
 from harness.trial.meta import meta
 from harness.trial.record import TrialRecord
 from harness.trial.recorder import Recorder
@@ -65,6 +66,7 @@ class BringUp:
             self._await_hellos()
         finally:
             self._begin_history()
+        self._look_out()
         record.save()
 
     def _start(self, settings: Settings, names: Sequence[str]) -> float:
@@ -122,6 +124,23 @@ class BringUp:
             started = [pool.submit(c.spawn, {**base, "seed": f"{config.seed}/{c.process}"}) for c in running.contenders]
             for future in started:
                 future.result()
+
+    def _look_out(self) -> None:
+        """From here on, whatever others do to the nodes is seen."""
+        running, config = self._running, self._config
+        lookout = Lookout(
+            self._lane.site,
+            running.agents,
+            running.contenders,
+            self._lane.resource,
+            running.history,
+            running.clock,
+            system=config.system,
+            ttl=config.ttl,
+            said=self._record.say,
+        )
+        running.lookout = lookout  # entered first: what fails on the way is ended on the way out
+        lookout.start()
 
     def _await_hellos(self) -> None:
         end = time.monotonic() + HELLO_SECONDS

@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,14 @@ from harness.trial.recorder import LogFile, Recorder
 ARGV = ("python3", "-u", "-m", "workloads.contender")
 
 
+@dataclass(frozen=True)
+class End:
+    """How a contender's process ended: when (ns of the history), and with which exit code, None when nobody knows."""
+
+    time: int
+    exit_code: int | None
+
+
 class Contender:
     """One contender process. `failure` is set when it died, said fatal, or printed what no contender prints."""
 
@@ -32,6 +41,8 @@ class Contender:
         self.hello: dict[str, Any] | None = None
         self.bye: dict[str, Any] | None = None
         self.failure: str | None = None
+        self.ended: End | None = None
+        """Set once its process has ended, in whatever way."""
         self.changed = threading.Condition()
         self._recorder, self._now = recorder, now
         self._log = LogFile(log, self._fail)
@@ -151,6 +162,7 @@ class Contender:
             self._fail(f"can't be followed any more: {error}")
         with self.changed:
             self._ended = code is not None
+            self.ended = End(self._now(), code)
             # One that was told to stop before it had said hello owes nothing, and its node may have gone meanwhile.
             expected = self._stopping and (self.hello is None or (code == 0 and self.bye is not None))
         if not expected:

@@ -49,7 +49,13 @@ class Disturbance:
             return
         recorder, clock = running.history, running.clock
         environment = TrialEnvironment(
-            running.servers, running.contenders, running.agents, running.lane.resource, recorder, clock.now
+            running.servers,
+            running.contenders,
+            running.agents,
+            running.lane.resource,
+            recorder,
+            clock.now,
+            running.outlook.acts,
         )
         injector = self._injector = Injector(environment, recorder, clock.now, clock.epoch_ns)
         injector.said = self._record.say

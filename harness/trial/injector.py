@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.errors import FencepostError
 from harness.runtime.base import Node
+from harness.trial.acts import ActingLink, OwnActs
 from harness.trial.cluster import Cluster
 from harness.trial.contenders import Contender
 from harness.trial.live import Hold
@@ -33,16 +34,17 @@ class TrialEnvironment:
         resource: Node,
         recorder: Recorder,
         now: Callable[[], int],
+        acts: OwnActs,
     ) -> None:
         self._cluster, self._agents, self._resource, self._recorder = cluster, agents, resource, recorder
-        self._now = now
+        self._now, self._acts = now, acts
         self._contenders = {contender.node.name: contender for contender in contenders}
         self.servers: Sequence[str] = list(cluster.nodes)
         self.contenders: Mapping[str, int] = {name: c.process for name, c in self._contenders.items()}
         self.system = cluster.system.name
 
     def agent(self, node: str) -> AgentLink:
-        return self._agents[node]
+        return ActingLink(self._agents[node], self._acts)
 
     def addresses(self, node: str) -> Sequence[str]:
         if node == self._resource.name:
@@ -92,7 +94,16 @@ class TrialEnvironment:
         return self._contenders[node].pids()
 
     def restart_service(self, node: str, *, keep_data: bool) -> None:
+        self._acts.begin(node)
         self._cluster.nodes[node].restart_service(keep_data=keep_data)
+        self._acts.end(node)
+
+    def settle(self) -> None:
+        """After a fault: a service that was to be killed and runs is its own again, whoever ends it from now on."""
+        for node in self._acts.opened():
+            running, _ = self._cluster.nodes[node].service_running()
+            if running:
+                self._acts.end(node)
 
 
 class Injector:
@@ -135,6 +146,7 @@ class Injector:
         finally:
             # Also on the way out of an error or Ctrl-C: what was begun is undone by the fault that knows how.
             stopped = self._stop(fault)
+            self._environment.settle()
             if started is not None and started.receipt != "skipped":
                 now = self._now()
                 undone_at = [moment - self._epoch for moment in _moments(stopped.evidence, "end_ns")]

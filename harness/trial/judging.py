@@ -38,14 +38,13 @@ def conclude(
     *,
     handovers: int,
     landed: int | None,
-    excused: Sequence[str],
     kept: Sequence[str],
     cancel: threading.Event,
 ) -> TrialResult:
     """Judge, write it all down, and say how it ended. The last phase of a trial, with or without a history.
 
-    `landed` and `excused` are those of `outcome.decide`; `kept` is handed on; `cancel` is the user's wish to stop, and
-    ends checkers of others soon.
+    `landed` is that of `outcome.decide`; `kept` is handed on; `cancel` is the user's wish to stop, and ends checkers of
+    others soon.
     """
     record.phase("check")
     folder = record.folder
@@ -63,7 +62,6 @@ def conclude(
         min_handovers=config.min_handovers,
         handovers=handovers,
         landed=landed,
-        excused=excused,
         errors=record.errors,
     )
     record.end_phases()

@@ -59,13 +59,11 @@ def decide(
     min_handovers: int,
     handovers: int,
     landed: int | None = None,
-    excused: Sequence[str] = (),
     errors: Sequence[str] = (),
 ) -> Outcome:
     """The outcome of one cell from the object of `fencepost check --json` (None: the history could not be judged).
 
     `landed` is how many faults have landed, None in a cell without faults: where all were skipped, nothing was tested.
-    `excused` are verdicts that the errors explain (no progress without a server): false, they accuse nobody.
     """
     if judgement is None or "verdicts" not in judgement:
         reasons = list(errors)
@@ -90,8 +88,6 @@ def decide(
             continue
         if name == "faults":
             (failures if found is False else unknowns).append(f"faults is {_word(found)}{first_words(name)}")
-        elif found is False and name in excused:
-            failures.append(f"{name} is false, for that reason{first_words(name)}")
         elif found == "unknown":
             unknowns.append(f"{name} is unknown{first_words(name)}")
         elif found is False:

@@ -13,6 +13,7 @@ from harness.trial.clock import HistoryClock
 from harness.trial.cluster import Cluster
 from harness.trial.contenders import Contender
 from harness.trial.lane import Lane
+from harness.trial.lookout import Lookout
 from harness.trial.recorder import Recorder
 from nemesis.base import AgentLink
 
@@ -45,12 +46,20 @@ class Running:
     cluster: Cluster | None = None
     recorder: Recorder | None = None
     contenders: list[Contender] = field(default_factory=list)
+    lookout: Lookout | None = None
+    """From when all is up: what sees whatever others do to it."""
 
     @property
     def servers(self) -> Cluster:
         """The cluster, once it is there."""
         assert self.cluster is not None, "the servers were not started"
         return self.cluster
+
+    @property
+    def outlook(self) -> Lookout:
+        """The lookout, once it is there."""
+        assert self.lookout is not None, "nobody looks out yet"
+        return self.lookout
 
     @property
     def history(self) -> Recorder:
@@ -64,32 +73,26 @@ class Watch:
 
     def __init__(self, running: Running, cancel: threading.Event) -> None:
         self._running, self._cancel, self._check_cancel = running, cancel, giving_up(cancel)
-        self.gone: str | None = None
-        """What ended by itself in the trial, a service or a node; then the lock can't be blamed for standing still."""
 
     def check(self) -> None:
-        """Raises Cancelled when the user asked for it, HarnessError when a contender failed or an agent is gone."""
+        """Raises Cancelled when the user asked for it, HarnessError when a contender failed or a node is gone."""
         self._check_cancel()
         failed = next((contender.failure for contender in self._running.contenders if contender.failure), None)
         if failed is not None:
             raise HarnessError(failed)
+        if self._running.lookout is not None:
+            self._running.lookout.check()  # which tells of agents too
+            return
         dead = next((name for name, agent in self._running.agents.items() if not agent.alive), None)
         if dead is not None:
-            self.gone = f"the agent on {dead} has ended by itself, or its node is gone; see logs/{dead}/agent.log"
-            raise HarnessError(self.gone)
+            raise HarnessError(
+                f"the agent on {dead} has ended by itself, or its node is gone; see logs/{dead}/agent.log"
+            )
 
     def check_services(self) -> None:
-        """A server that ended though no fault ended it: what follows says nothing about the lock."""
-        cluster = self._running.cluster
-        if self._running.recorder is None or cluster is None or self.gone is not None:
-            return  # not begun, or told already
-        for name, node in cluster.nodes.items():
-            running, word = node.service_running()
-            if not running:
-                self.gone = (
-                    f"{cluster.system.name} on {name} is {word}, and no fault did that; see logs/{name}/service.log"
-                )
-                raise HarnessError(self.gone)
+        """Raises HarnessError when a server has ended though no fault did that: what follows says little."""
+        if self._running.lookout is not None:
+            self._running.lookout.check_services()
 
     def wait(self, seconds: float) -> None:
         """Let the trial run for a while; returns early only by raising."""

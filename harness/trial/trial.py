@@ -83,7 +83,6 @@ class Trial:
                 self._record,
                 handovers=recorder.live.handovers if recorder is not None else 0,
                 landed=self._disturbance.landed,
-                excused=("progress",) if self._watch.gone else (),
                 kept=self._way_out.kept,
                 cancel=self._cancel,
             )
@@ -111,6 +110,8 @@ class Trial:
             way_out.stop_contenders()
         with guard("auditing the resource"):
             way_out.audit()
+        with guard("looking for what others did"):
+            way_out.look_back()
         with guard("closing the history"):
             way_out.close_history()
         self._record.phase("take-down")

@@ -92,6 +92,13 @@ class WayOut:
         if wrong:
             raise HarnessError(f"history and ledger disagree: {'; '.join(wrong)}")
 
+    def look_back(self) -> None:
+        """Look once more for what others did, and note it: the trial did not go as it was meant to."""
+        lookout = self._running.lookout
+        if lookout is not None:
+            for sentence in lookout.close():
+                self._record.note(sentence)
+
     def close_history(self) -> None:
         """No event comes any more: the history has its end line, and is on the disk."""
         if self._running.recorder is not None:

@@ -83,11 +83,11 @@ def test_a_cell_in_which_no_fault_landed_is_inconclusive() -> None:
     assert word(judgement(), landed=1) == "as-expected"
 
 
-def test_no_progress_without_a_server_accuses_nobody() -> None:
-    """A server that died by itself explains that the lock stood still; a broken lease it doesn't explain."""
-    gone = {"errors": ["redis on n1 is exited with code 137"], "excused": ("progress",)}
-    assert word(judgement(progress=False), **gone) == "harness-error"
-    assert word(judgement(progress=False, lease=False), **gone) == "violation"
+def test_what_others_did_is_a_harness_error_unless_the_history_proves_a_violation() -> None:
+    """The history says itself that nobody can be blamed for standing still; a lease broken meanwhile is broken."""
+    paused = {"errors": ["redis on n1 was paused, and no fault did that"]}
+    assert word(judgement(progress="unknown", faults="unknown"), **paused) == "harness-error"
+    assert word(judgement(progress="unknown", faults="unknown", lease=False), **paused) == "violation"
 
 
 def test_no_judgement_is_a_harness_error() -> None:

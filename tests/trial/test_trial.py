@@ -200,7 +200,8 @@ def test_a_server_that_dies_by_itself_is_no_fault_of_the_lock(engine: docker.Doc
     finally:
         process.kill()
     assert process.returncode == 4, output
-    assert "redis on n1 is exited with code 137" in record(folder)["error"]
+    assert "redis on n1 ended, and no fault did that" in record(folder)["error"]
+    assert "exited with code 137" in record(folder)["error"]
     assert of_site(engine, site) == []
 
 

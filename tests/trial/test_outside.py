@@ -1,0 +1,285 @@
+"""What others do to a running trial: it is seen, named, in the history, and accuses nobody.
+
+Each of these was done to a trial that knew nothing of it before, and read as a violation of `progress`, or as expected.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from tests.trial.test_trial import events, fencepost, record, start, until
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow]
+
+SHORT = ("redis", "--ttl", "1", "--progress-bound", "2", "--warmup", "0.5", "--recovery", "1")
+ENOUGH = ("--min-grants", "1", "--min-handovers", "0")
+STANDSTILL_SECONDS = 3.0
+"""Longer than the lock may stay free."""
+
+
+class Beside:
+    """A trial that runs in a process of its own, and somebody who has access to its engine."""
+
+    def __init__(self, tmp_path: Path, *words: str) -> None:
+        self.process, self.folder = start(tmp_path, *SHORT, *ENOUGH, *words)
+        self.client = docker.from_env()
+        self.output = ""
+
+    def __enter__(self) -> Beside:
+        until(lambda: self._ended() or self.grants() >= 2, "two grants", 120)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.client.close()
+
+    def _ended(self) -> bool:
+        if self.process.poll() is None:
+            return False
+        raise AssertionError(f"the trial has ended: {self.process.communicate()[0]}")
+
+    def events(self) -> list[dict[str, Any]]:
+        """The history's events so far; its last line may be half of one."""
+        path = self.folder / "history.jsonl"
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        return [event for event in map(json.loads, lines) if event["type"] != "meta"]
+
+    def grants(self) -> int:
+        """How many there were so far."""
+        return sum(event["f"] == "acquire" and event["type"] == "ok" for event in self.events())
+
+    def outside(self) -> list[dict[str, Any]]:
+        """The starts and stops of what others did, as the history has them."""
+        return [event for event in self.events() if event.get("kind") == "outside"]
+
+    def another_grant(self) -> None:
+        """Wait for one from now on."""
+        before = self.grants()
+        until(lambda: self._ended() or self.grants() > before, "another grant", 60)
+
+    def container(self, node: str, part: str = "node") -> Any:
+        """A container of the trial."""
+        labels = [f"fencepost.site={record(self.folder)['site']}", f"fencepost.node={node}", f"fencepost.part={part}"]
+        (found,) = self.client.containers.list(all=True, filters={"label": labels})
+        return found
+
+    @contextmanager
+    def paused(self, node: str, part: str = "node") -> Iterator[None]:
+        container = self.container(node, part)
+        container.pause()
+        yield
+        container.unpause()
+
+    @contextmanager
+    def stopped(self, node: str, word: str, part: str = "node") -> Iterator[None]:
+        """SIGSTOP from the host to the processes whose command line has this word."""
+        pids = self.pids(node, word, part)
+        assert pids, f"no process {word} on {node}"
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        yield
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+    def pids(self, node: str, word: str, part: str = "node") -> list[int]:
+        """Processes by their numbers on the host."""
+        rows = self.container(node, part).top(ps_args="-eo pid,args")["Processes"]
+        return [int(row[0]) for row in rows if word in row[1]]
+
+    @contextmanager
+    def disconnected(self, node: str) -> Iterator[None]:
+        site, addresses = record(self.folder)["site"], record(self.folder)["nodes"][node]["addresses"]
+        network = self.client.networks.get(f"fencepost-{site}")
+        network.disconnect(self.container(node))
+        yield
+        network.connect(
+            self.container(node),
+            ipv4_address=addresses[0],
+            ipv6_address=addresses[1] if len(addresses) > 1 else None,
+            aliases=[node],
+        )
+
+    @contextmanager
+    def killed(self, node: str, part: str) -> Iterator[None]:
+        container = self.container(node, part)
+        container.kill()
+        yield
+        container.start()
+
+    def during(self, act: Any, seconds: float) -> None:
+        """Do something for a while, until it stands in the history with its end; then wait until the lock is had."""
+        before = len(self.outside())
+        with act:
+            time.sleep(seconds)  # what is tested is a stretch of time, not a condition
+        until(lambda: self._ended() or len(self.outside()) >= before + 2, "its start and its stop", 60)
+        self.another_grant()
+
+    def end(self) -> tuple[int, dict[str, Any], dict[str, Any]]:
+        """Wait for the end: exit code, trial.json, and what `fencepost check` says of the history."""
+        self.output, _ = self.process.communicate(timeout=180)
+        checked = fencepost("check", str(self.folder), "--json")
+        return self.process.returncode, record(self.folder), json.loads(checked.stdout)[0]["verdicts"]
+
+
+def told(beside: Beside) -> list[tuple[str, str, list[int], bool]]:
+    """Node, what, contenders and whether it ended, of what others did."""
+    outside = [event for event in events(beside.folder) if event.get("kind") == "outside"]
+    undone = {event["id"] for event in outside if event["phase"] == "stop" and event["receipt"] == "undone"}
+    return [
+        (" ".join(event["targets"]), event["what"], event["processes"], event["id"] in undone)
+        for event in outside
+        if event["phase"] == "start"
+    ]
+
+
+def accuses_nobody(code: int, trial: dict[str, Any], verdicts: dict[str, Any], names: list[str]) -> None:
+    """A harness error that names whom it happened to, and a history that says so by itself."""
+    assert code == 4, trial
+    assert trial["outcome"]["word"] == "harness-error"
+    for name in names:
+        assert any(name in reason for reason in trial["outcome"]["reasons"]), (name, trial["outcome"]["reasons"])
+    assert verdicts["progress"]["valid"] is not False, verdicts["progress"]
+    assert verdicts["lease"]["valid"] is not False, verdicts["lease"]
+    assert verdicts["faults"]["valid"] == "unknown", verdicts["faults"]
+    assert {finding["kind"] for finding in verdicts["faults"]["findings"]} == {"outside"}
+
+
+def test_a_server_that_others_stop_accuses_nobody(tmp_path: Path) -> None:
+    """Paused, stopped by a signal, off the network: each for longer than the lock may stay free."""
+    with Beside(tmp_path, "--duration", "24") as beside:
+        beside.during(beside.paused("n1", "service"), STANDSTILL_SECONDS)
+        beside.during(beside.stopped("n1", "redis-server", "service"), STANDSTILL_SECONDS)
+        beside.during(beside.disconnected("n1"), STANDSTILL_SECONDS)
+        code, trial, verdicts = beside.end()
+    assert told(beside) == [
+        ("n1", "paused", [], True),
+        ("n1", "paused", [], True),
+        ("n1", "disconnected", [], True),
+    ]
+    accuses_nobody(code, trial, verdicts, ["redis on n1 was paused", "node n1 was off"])
+    assert verdicts["progress"]["valid"] == "unknown"
+
+
+def test_what_others_do_to_contenders_and_the_resource_is_seen(tmp_path: Path) -> None:
+    """A contender's node or process, an agent, the resource; each by name, with the contender that it froze."""
+    with Beside(tmp_path, "--duration", "30") as beside:
+        beside.during(beside.paused("c1"), 1.0)
+        beside.during(beside.stopped("c2", "workloads.contender"), 1.0)
+        beside.during(beside.stopped("c3", "python3 -I"), 1.0)
+        beside.during(beside.disconnected("c4"), 0.5)
+        beside.during(beside.paused("resource", "service"), 1.0)
+        beside.during(beside.stopped("resource", "postgres", "service"), 2.0)
+        code, trial, verdicts = beside.end()
+    assert told(beside) == [
+        ("c1", "paused", [1], True),
+        ("c2", "paused", [2], True),
+        ("c3", "stalled", [], True),
+        ("c4", "disconnected", [4], True),
+        ("resource", "paused", [], True),
+        ("resource", "paused", [], True),
+    ]
+    names = ["node c1", "contender 2 on c2", "the agent on c3", "node c4", "the resource"]
+    accuses_nobody(code, trial, verdicts, names)
+    journal = [json.loads(line) for line in (beside.folder / "faults.jsonl").read_text().splitlines()]
+    assert all(line["evidence"]["seen"] for line in journal)
+
+
+def kill_node(beside: Beside) -> None:
+    beside.container("n1").kill()
+
+
+def kill_agent(beside: Beside) -> None:
+    for pid in beside.pids("c1", "python3 -I"):
+        os.kill(pid, signal.SIGKILL)
+
+
+def kill_contender(beside: Beside) -> None:
+    for pid in beside.pids("c1", "workloads.contender"):
+        os.kill(pid, signal.SIGKILL)
+
+
+def stop_service(beside: Beside) -> None:
+    beside.container("n1", "service").stop(timeout=0)
+
+
+def kill_resource(beside: Beside) -> None:
+    beside.container("resource", "service").kill()
+
+
+def exhaust_service(beside: Beside) -> None:
+    service = beside.container("n1", "service")
+    service.update(mem_limit="24m", memswap_limit="24m")
+    service.exec_run(["redis-cli", "setrange", "big", "400000000", "x"], detach=True)
+
+
+@pytest.mark.parametrize(
+    ("act", "expected", "name"),
+    [
+        (kill_node, ("n1", "killed", []), "n1 ended"),
+        (kill_agent, ("c1", "killed", []), "the agent on c1 ended"),
+        (kill_contender, ("c1", "killed", [1]), "contender 1 on c1 ended"),
+        (stop_service, ("n1", "killed", []), "redis on n1 ended"),
+        (kill_resource, ("resource", "killed", []), "the resource ended"),
+        (exhaust_service, ("n1", "oom", []), "redis on n1 ran out of memory"),
+    ],
+)
+def test_what_others_end_ends_the_trial_early_with_its_name(
+    tmp_path: Path, act: Callable[[Beside], None], expected: tuple[str, str, list[int]], name: str
+) -> None:
+    """Long before its time, as a harness error; one thing, however many programs went with it."""
+    with Beside(tmp_path, "--duration", "120") as beside:
+        act(beside)
+        code, trial, verdicts = beside.end()
+    assert told(beside) == [(*expected, False)]
+    accuses_nobody(code, trial, verdicts, [name])
+
+
+def test_a_lease_that_was_broken_meanwhile_is_broken(tmp_path: Path) -> None:
+    """Somebody pauses a contender, and somebody deletes the lock: that is a violation, whoever did it."""
+    with Beside(tmp_path, "--duration", "10") as beside:
+        beside.during(beside.paused("c1"), 1.0)
+        for _ in range(12):
+            assert beside.container("n1", "service").exec_run(["redis-cli", "flushall"]).exit_code == 0
+            time.sleep(0.2)
+        code, trial, verdicts = beside.end()
+    assert code == 1, beside.output
+    assert trial["outcome"]["word"] == "violation"
+    assert verdicts["lease"]["valid"] is False
+    assert verdicts["faults"]["valid"] == "unknown"
+    assert any("node c1 was paused" in reason for reason in trial["outcome"]["reasons"])
+
+
+@pytest.mark.parametrize("keep_data", ["true", "false"])
+def test_what_the_trial_does_itself_on_a_busy_machine_is_nobody_elses_doing(tmp_path: Path, keep_data: str) -> None:
+    """Kills and restarts of the service, and two processors that others use as they can."""
+    stress = shutil.which("stress-ng")
+    load = [stress, "--cpu", "2"] if stress else [sys.executable, "-c", "import os; os.fork()\nwhile True: pass"]
+    others = subprocess.Popen(load, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        done = fencepost(
+            *("run", *SHORT, *ENOUGH, "--fault", "kill-leader", "--fault-on", "1", "--fault-off", "1"),
+            *("--duration", "8", "--progress-bound", "20", "--fault-option", f"keep_data={keep_data}"),
+            *("--results", str(tmp_path), "--name", "t"),
+        )
+    finally:
+        os.killpg(others.pid, signal.SIGKILL)
+        others.wait()
+    faults = [event for event in events(tmp_path / "t") if event["f"] == "fault"]
+    assert {event["kind"] for event in faults} == {"kill"}, done.stdout
+    assert len(faults) >= 4
+    assert done.returncode in (0, 1), (
+        "a lock that is killed without its data may well be broken; that is another test's"
+    )
