@@ -251,7 +251,10 @@ def test_a_kept_trial_says_how_to_enter_and_how_to_remove(engine: docker.DockerC
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a small disk is made with mount, which needs root")
 def test_a_full_disk_ends_the_trial_and_leaves_nothing_behind(engine: docker.DockerClient, tmp_path: Path) -> None:
-    """The history ends where the disk did; the error names the file; the nodes are gone."""
+    """The history ends where the disk did; the error names the file; the nodes are gone.
+
+    And nobody is judged by what is left of it: the end line that it promised is missing.
+    """
     small = tmp_path / "small"
     small.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=72k", "tmpfs", str(small)], check=False)
@@ -262,6 +265,11 @@ def test_a_full_disk_ends_the_trial_and_leaves_nothing_behind(engine: docker.Doc
         assert done.returncode == 4, done.stdout + done.stderr
         assert "No space left on device" in done.stdout + done.stderr
         assert events(small / "t"), "whole lines only, all that the disk took"
+        assert '"type": "end"' not in (small / "t" / "history.jsonl").read_text()
+        checked = fencepost("check", str(small / "t"), "--json")
+        assert checked.returncode == 3, checked.stdout + checked.stderr
+        (judgement,) = json.loads(checked.stdout)
+        assert {verdict["valid"] for verdict in judgement["verdicts"].values()} == {"unknown"}
         assert of_site(engine, record(small / "t")["site"]) == []
     finally:
         subprocess.run(["umount", "-l", str(small)], check=True)
