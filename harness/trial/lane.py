@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,7 @@ class Lane:
         self._site: Site | None = None
         self._resource: Node | None = None
         self._sinks: dict[str, LogSink] = {}
+        self._touched: set[str] = set()
         self._opening = threading.Lock()
 
     @property
@@ -91,6 +92,10 @@ class Lane:
             if node.name in agents:
                 agents[node.name].close()
 
+    def replace(self, nodes: Iterable[str]) -> None:
+        """Don't hand these nodes on, however clean their agents say they are: others did something to them."""
+        self._touched.update(nodes)
+
     def prepare(self, contenders: int, logs: Path) -> None:
         """Have so many clean contender nodes, with agents, and the resource; reuses what is there and clean."""
         self._drop_dead_resource()
@@ -108,6 +113,7 @@ class Lane:
         if self._resource is None:
             specs.append(NodeSpec(name="resource", role="resource", faultable=False, service=resource.service()))
         fresh = self.site.start_nodes(specs)
+        self._touched.clear()
         if self._resource is None:
             self._resource = fresh.pop()
         self.agents.update(self.open_agents(fresh, logs))
@@ -120,7 +126,7 @@ class Lane:
         if self._resource is None:
             return
         try:
-            alive, _ = resource.ready(self._resource)
+            alive = self._resource.name not in self._touched and resource.ready(self._resource)[0]
         except HarnessError:
             alive = False
         if not alive:
@@ -129,6 +135,8 @@ class Lane:
 
     def _clean_nodes(self) -> list[Node]:
         def clean(node: Node) -> bool:
+            if node.name in self._touched:
+                return False
             try:
                 return bool(self.agents[node.name].call("verify_clean")["clean"])
             except (AgentError, KeyError):

@@ -87,6 +87,10 @@ class Lookout:
         self.look()
         self._raise_first(lambda each: each.what in ENDED and bool(each.parts))
 
+    def touched(self) -> set[str]:
+        """The nodes to which others did something."""
+        return {node for each in self.outsiders.all for node in each.targets}
+
     def close(self) -> list[str]:
         """Look once more and stop watching. Returns a sentence for each thing that was seen and not raised yet."""
         try:

@@ -95,9 +95,13 @@ class WayOut:
     def look_back(self) -> None:
         """Look once more for what others did, and note it: the trial did not go as it was meant to."""
         lookout = self._running.lookout
-        if lookout is not None:
+        if lookout is None:
+            return
+        try:
             for sentence in lookout.close():
                 self._record.note(sentence)
+        finally:
+            self._lane.replace(lookout.touched())
 
     def close_history(self) -> None:
         """No event comes any more: the history has its end line, and is on the disk."""
