@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, AnyStr, TextIO, cast
 
 MARK = "***"
@@ -47,7 +47,9 @@ class Redactor:
             found = {*self._texts, *(form for piece in [secret, *pieces] for form in forms(piece))}
             # The longest first: one may hold another.
             self._texts = tuple(sorted(found, key=lambda form: (-len(form), form)))
-            self._bytes = tuple(form.encode(errors="surrogateescape") for form in self._texts)
+            self._bytes = tuple(
+                sorted((form.encode(errors="surrogateescape") for form in self._texts), key=len, reverse=True)
+            )
 
     def text(self, text: str) -> str:
         """The text without secrets."""
@@ -113,7 +115,9 @@ def forms(secret: str) -> set[str]:
     return found
 
 
-def _without(text: AnyStr, known: Iterable[AnyStr], mark: AnyStr) -> AnyStr:
+def _without(text: AnyStr, known: Sequence[AnyStr], mark: AnyStr) -> AnyStr:
+    if not known or len(text) < len(known[-1]):  # most of what stands in an event
+        return text
     for form in known:
         if form in text:
             text = text.replace(form, mark)
