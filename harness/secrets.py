@@ -176,16 +176,28 @@ def _put(name: str, value: str, path: Path | str | None, place: str) -> str:
 
 def _tell(value: str, path: Path | str | None, place: str) -> None:
     """Have it redacted, with the passwords inside of it, or raise ConfigError that says why it can't be."""
-    from urllib.parse import unquote
-
-    passwords = [match[1] for match in (*_URL.finditer(value), *_PAIR.finditer(value))]
-    passwords += [plain for password in passwords if (plain := unquote(password)) != password]
-    for what, secret in [("", value), *(("the password in it: ", password.strip("'")) for password in passwords)]:
+    passwords = _passwords(value)
+    for what, secret in [("", value), *(("the password in it: ", password) for password in passwords)]:
         reason = why_not(secret)
         if reason is not None:
             raise ConfigError(path, place, f"can't be kept secret: {what}{reason}")
-    for secret in (value, *(password.strip("'") for password in passwords)):
+    for secret in (value, *passwords):
         redaction.know(secret)
+
+
+def _passwords(value: str) -> list[str]:
+    """The passwords inside of URLs and DSNs, as they are written there and as they are meant."""
+    from urllib.parse import unquote
+
+    found = [match[1].strip("'") for match in (*_URL.finditer(value), *_PAIR.finditer(value))]
+    return [*found, *(meant for password in found if (meant := unquote(password)) != password)]
+
+
+def notice(value: str) -> None:
+    """Have the passwords in a URL redacted that isn't ours to refuse (a proxy of the machine's), where they can be."""
+    for password in _passwords(value):
+        if why_not(password) is None:
+            redaction.know(password)
 
 
 # -- out where it is used

@@ -21,7 +21,7 @@ import pytest
 from click.testing import CliRunner
 
 import workloads
-from harness import images
+from harness import images, redaction
 from harness.commands.images import command, parse_overrides
 from harness.errors import RuntimeUnavailable, UsageError
 from harness.images import authorities, build, claims, debian, recipes
@@ -196,6 +196,14 @@ def test_pips_settings_are_passed_on_from_files_and_variables(tmp_path: Path, mo
     assert build._pip_settings()["PIP_INDEX_URL"] == "https://four.invalid/simple"
     assert "PIP_INDEX_URL" in build._arguments(recipes.load_all()["contender"])
     assert "PIP_INDEX_URL" not in build._arguments(recipes.load_all()["etcd"])
+
+
+def test_a_password_of_the_proxy_is_not_in_what_a_failed_build_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host's proxies go into a build, which may print them; its output is the error's text."""
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:Ab3-of-the-proxy@proxy:3128")
+    arguments = build._arguments(recipes.load_all()["etcd"])
+    assert "Ab3-of-the-proxy" in arguments["HTTPS_PROXY"]
+    assert redaction.text(f"no route to {arguments['HTTPS_PROXY']}") == "no route to http://me:***@proxy:3128"
 
 
 # -- which image, on a real engine -------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from urllib.parse import quote_plus
 import docker
 from docker.errors import APIError, ImageNotFound
 
+from harness import secrets
 from harness.errors import RuntimeUnavailable
 from harness.images.authorities import extra_authorities, fingerprint
 from harness.images.halting import Halt, Halted, Steps
@@ -102,6 +103,8 @@ def _arguments(recipe: Recipe) -> dict[str, str]:
     dockerfile = recipe.files["Dockerfile"][0].decode()
     if "ARG PIP_INDEX_URL" in dockerfile:
         found.update(_pip_settings())
+    for value in found.values():
+        secrets.notice(value)  # what a build prints is shown when it fails
     return found
 
 
