@@ -6,7 +6,7 @@ half, and says how; here it is started, listened to, and ended.
 
 The process is a fresh interpreter and not a fork of this one: a trial judges in a thread among many, and a fork would
 copy whatever locks the others hold. The history is handed over pickled, in memory that both can see. That costs 0.3 s
-for a small history, most of it the import of numpy, and 0.5 s for a million events (two busy cores).
+for a small history, most of it the import of numpy.
 """
 
 from __future__ import annotations
@@ -135,11 +135,12 @@ def _listen(
     pipe, rest, found = process.stdout.fileno(), bytearray(), dict[str, Verdict]()
     deadline = time.monotonic() + _START_SECONDS + limit + _LATE_SECONDS
     interrupted = False
+    poll = select.poll()  # select() takes no descriptor from 1024 on, and a matrix has many open
+    poll.register(pipe, select.POLLIN)
     while waiting:
         if not interrupted and cancel is not None and cancel.is_set():
             interrupted, deadline = True, time.monotonic() + INTERRUPTED_SECONDS
-        ready, _, _ = select.select([pipe], [], [], _TICK)
-        if not ready:
+        if not poll.poll(1000 * _TICK):
             if time.monotonic() > deadline:
                 return found, "was ended with the run, which was interrupted" if interrupted else "was never heard of"
             continue

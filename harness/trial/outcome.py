@@ -7,8 +7,9 @@
     inconclusive       3  too few grants or hand-overs: the cell proves nothing
     harness-error      4  the harness, a node or the clean-up failed
 
-A violation outranks all others: what the history proves stays proven, whatever failed afterwards. A `faults` verdict
-that is false (a fault was left in force) is the harness's own failure, never the system's.
+A violation outranks all others: what the history proves stays proven, whatever failed afterwards. Save one: that
+nothing broke where something was expected to proves nothing in a trial that failed, or in which too little happened.
+A `faults` verdict that is false (a fault was left in force) is the harness's own failure, never the system's.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ def decide(
     verdicts: Mapping[str, Mapping[str, Any]] = judgement["verdicts"]
     required: Iterable[str] = judgement["required"]
     violations: list[str] = []
+    unmet: list[str] = []
     unknowns: list[str] = []
     failures = list(errors)
 
@@ -93,7 +95,7 @@ def decide(
         elif found is False:
             violations.append(f"{name} is false{first_words(name)}")
         else:
-            violations.append(f"{name} was expected to be {_word(expected)} and is {_word(found)}")
+            unmet.append(f"{name} was expected to be {_word(expected)} and is {_word(found)}")
 
     grants = int(judgement["grants"])
     few: list[str] = [] if landed is None or landed > 0 else ["no fault landed"]
@@ -111,9 +113,12 @@ def decide(
         if unknowns
         else "inconclusive"
         if few
+        else "violation"
+        if unmet
         else "as-expected"
     )
-    return Outcome(word, [*violations, *failures, *unknowns, *few], judgement["valid"], grants, handovers)
+    reasons = [*violations, *failures, *unknowns, *few, *unmet]
+    return Outcome(word, reasons, judgement["valid"], grants, handovers)
 
 
 def _implied(name: str, expect: Mapping[str, Verdict]) -> Verdict:

@@ -51,6 +51,15 @@ def test_an_expected_violation_that_does_not_come_is_one() -> None:
     assert word(judgement(), {"lease": False}) == "violation"
 
 
+def test_nothing_broken_where_nothing_happened_accuses_nobody() -> None:
+    """A trial that failed, or in which too little happened, is no proof that what was expected doesn't come."""
+    expect = {"exclusion": False}
+    assert word(judgement(grants=0), expect, errors=["contender 0 said no hello"]) == "harness-error"
+    assert word(judgement(grants=3), expect) == "inconclusive"
+    assert word(judgement(), expect, landed=0) == "inconclusive"
+    assert word(judgement(progress="unknown"), expect) == "unknown"
+
+
 def test_an_expectation_speaks_for_its_own_verdict_alone() -> None:
     """`lease = false` excuses no fall of the fencing tokens."""
     assert word(judgement(lease=False, fencing=False), {"lease": False}) == "violation"
