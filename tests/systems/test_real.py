@@ -151,7 +151,7 @@ def test_it_becomes_healthy_and_somebody_leads(running: Running) -> None:
     found = running.cluster.leadership()
     assert time.monotonic() - began < 5.0
     assert found.leader in running.cluster.nodes, found.seen
-    version, why = running.cluster.version(10.0)
+    version, why = running.cluster.version(10.0, lambda: None)
     assert version is not None, why
     assert version[0].isdigit()
 
