@@ -91,20 +91,19 @@ def _outside_of_belief(model: Model) -> _Acts:
     key = _keys(model, rows)
     order = group_order(key, max(1, len(history.processes)) * len(history.locks))
     rows, key = rows[order], key[order]
-    # Whose last grant is the nearest to the left, if that is of the same group.
     is_grant = history.f[rows] == ACQUIRE
-    place = np.maximum.accumulate(np.where(is_grant, np.arange(len(rows)), -1))
-    at = np.flatnonzero(~is_grant)
-    place, row, key_here = place[at], rows[at], key[at]
-    granted = place >= 0
-    granted[granted] = key[place[granted]] == key_here[granted]
+    grant_at, at = np.flatnonzero(is_grant), np.flatnonzero(~is_grant)
+    row, key_here = rows[at], key[at]
+    if not len(model):
+        return _Acts(row, key_here, np.full(len(row), -1, dtype=np.int64))
+    # The last grant is the nearest to the left, if it is of the same group. What is no grant has as many grants to the
+    # left as its place is ahead of its number.
+    nearest = at - np.arange(1, len(at) + 1)
+    granted = (nearest >= 0) & (key[grant_at][nearest] == key_here)
     grant_of_row = np.full(len(history), -1, dtype=np.int64)
     grant_of_row[model.ok_row] = np.arange(len(model))
-    grant = np.full(len(at), -1, dtype=np.int64)
-    grant[granted] = grant_of_row[rows[place[granted]]]
-    outside = ~granted
-    outside[granted] = row[granted] > model.belief_end_row[grant[granted]]
-    return _Acts(row, key_here, grant).where(outside)
+    grant = np.where(granted, grant_of_row[rows[grant_at]][nearest], -1)
+    return _Acts(row, key_here, grant).where(~granted | (row > model.belief_end_row[grant]))
 
 
 def _outcome(model: Model, invokes: Ints) -> Ints:
