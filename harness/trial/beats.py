@@ -29,6 +29,10 @@ tenths of a second; and what lasted for a shorter time an agent tells itself, wi
 GAP_TTLS = 0.25
 """Which gap matters, in ttls: a lease that is renewed at a third of its ttl survives a shorter one."""
 LEAST_GAP_SECONDS = 0.25
+ALONE = 2
+"""How many times as long the gap of one agent alone must be: it is the weakest sign of all. What pauses a node or stops
+a contender is seen by itself, and one process on a machine with ten times as much load as processors was seen to come a
+third of a second late for no reason that the kernel tells."""
 PATIENT_BEATS = 3
 """For how many beats a gap waits for those of the other agents."""
 HARNESS = "harness"
@@ -225,6 +229,8 @@ class Beats:
             self.outsiders.happened(nodes, "paused", "the machine under the nodes", begin, end, seen)
             return
         for gap in group:
+            if gap.seconds < ALONE * self.least_gap_seconds:
+                continue
             seen = f"for {gap.seconds:.2f} s, " + (
                 "by its clocks its machine was suspended" if gap.suspended else "without waiting for a processor"
             )

@@ -7,13 +7,16 @@ Two things can be seen from here that nobody else sees with their times:
   paused its container, or suspended its machine. A suspended machine's CLOCK_BOOTTIME goes on while its CLOCK_MONOTONIC
   stands still, so that is told apart.
 
-A busy machine makes it late too, and that is nobody's doing. So what the kernel says that this thread spent waiting for
-a processor (/proc/thread-self/schedstat), and what this process itself computed meanwhile, is no gap: a stopped or
-frozen thread does neither. Where the kernel doesn't count that, only suspensions are told.
+A busy machine makes it late too, and that is nobody's doing. So what the kernel says that the threads of this process
+spent waiting for a processor (/proc/self/task/*/schedstat), what they computed, and what a hypervisor took from the
+machine meanwhile, is no gap: a stopped or frozen process does none of it. All its threads, because the one that ticks
+may wait for the interpreter's lock while the one that holds it waits for a processor (seen: a third of a second, at
+ten times as much load as there were processors). Where the kernel doesn't count that, only suspensions are told.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -33,31 +36,60 @@ KEPT = 256
 """Gaps and stops that are remembered for a harness that doesn't ask."""
 
 
+EXCUSES_EVERY = 10
+"""At every so manieth tick the excuses are noted: many small files, and they matter only when a tick is late. So an
+excuse may be up to so many ticks old, which clears rather than accuses."""
+
+
 class Reading(object):
-    """The clocks at one tick, in ns. `excused` is what was spent waiting for a processor or computing so far, None
-    where the kernel doesn't count it."""
+    """The clocks at one tick, in ns."""
 
-    __slots__ = ("boot", "excused", "mono")
+    __slots__ = ("boot", "mono")
 
-    def __init__(self, boot: int, mono: int, excused: Optional[int]) -> None:
-        self.boot, self.mono, self.excused = boot, mono, excused
+    def __init__(self, boot: int, mono: int) -> None:
+        self.boot, self.mono = boot, mono
 
 
 def read_clocks() -> Reading:
-    """The clocks of the calling thread, now."""
+    """The clocks, now."""
+    return Reading(now_ns(), time.monotonic_ns())
+
+
+def read_excuses() -> Optional[Dict[str, int]]:
+    """What may have made this process late, each a sum since it began, in ns; None where the kernel doesn't count it.
+
+    A sum for each thread, as those of threads that have ended are gone.
+    """
     try:
-        excused = int(read_at_once("/proc/thread-self/schedstat").split()[1]) + time.process_time_ns()
+        found = {"computed": time.process_time_ns(), "stolen": _stolen()}
+        for name in os.listdir("/proc/self/task"):
+            try:
+                found[name] = int(read_at_once("/proc/self/task/%s/schedstat" % name).split()[1])
+            except ProcessLookupError:
+                continue  # it ended just now
+        return found
     except (OSError, IndexError, ValueError):
-        return Reading(now_ns(), time.monotonic_ns(), None)
-    return Reading(now_ns(), time.monotonic_ns(), excused)
+        return None
+
+
+def _stolen() -> int:
+    """What a hypervisor gave to others while this machine wanted to run, all processors together."""
+    return int(read_at_once("/proc/stat").split(b"\n", 1)[0].split()[8]) * (10**9 // os.sysconf("SC_CLK_TCK"))
 
 
 class Gaps(object):
     """Tells from readings that should come every `usual` ns when there was a gap of `least` ns or more."""
 
-    def __init__(self, usual: int, least: int) -> None:
-        self.usual, self.least = usual, least
+    def __init__(self, usual: int, least: int, excuses: Callable[[], Optional[Dict[str, int]]] = read_excuses) -> None:
+        self.usual, self.least, self._excuses = usual, least, excuses
         self._last: Optional[Reading] = None
+        self._noted = excuses()
+        self._ticks = 0
+
+    @property
+    def counts_waiting(self) -> bool:
+        """Whether waiting for a processor is told from standing still here."""
+        return self._noted is not None
 
     def at(self, now: Reading) -> Optional[Dict[str, Any]]:
         """The gap that ends with this reading, if any: what ("suspended" or "stalled"), begin_ns, end_ns, seconds.
@@ -70,10 +102,18 @@ class Gaps(object):
         asleep = (now.boot - last.boot) - (now.mono - last.mono)
         if asleep >= self.least:
             return self._gap("suspended", last, now, asleep)
-        if last.excused is None or now.excused is None:
-            return None
-        late = (now.mono - last.mono) - self.usual - (now.excused - last.excused)
-        return self._gap("stalled", last, now, late) if late >= self.least else None
+        late = (now.mono - last.mono) - self.usual
+        self._ticks += 1
+        if late >= self.least or self._ticks % EXCUSES_EVERY == 0:
+            late -= self._excused()
+        return self._gap("stalled", last, now, late) if self.counts_waiting and late >= self.least else None
+
+    def _excused(self) -> int:
+        """What came together of excuses since they were noted last."""
+        before, self._noted = self._noted, self._excuses()
+        if before is None or self._noted is None:
+            return 0
+        return sum(max(0, ns - before.get(name, 0)) for name, ns in self._noted.items())
 
     @staticmethod
     def _gap(what: str, last: Reading, now: Reading, length: int) -> Dict[str, Any]:
@@ -115,10 +155,9 @@ class Watching(object):
         self._lock = threading.Lock()
         self._told: Deque[Tuple[int, Dict[str, Any]]] = deque(maxlen=KEPT)
         self._number = 0
-        self._gaps = Gaps(0, 0)
+        self._gaps = Gaps(0, 0, lambda: None)
         self._stops = Stops()
         self._thread: Optional[threading.Thread] = None
-        self._counts_waiting = False
 
     def op_watch(self, command: Dict[str, Any]) -> Dict[str, Any]:
         """What was seen after number `after`. With `least` (s) it begins anew, and tells gaps of that length.
@@ -131,7 +170,6 @@ class Watching(object):
                 self._told.clear()
                 self._stops = Stops()
                 self._gaps = Gaps(int(TICK_SECONDS * 1e9), int(take_seconds(command, "least", 1.0) * 1e9))
-                self._counts_waiting = self._clocks().excused is not None
             if self._thread is None:
                 self._thread = threading.Thread(target=self._tick, daemon=True)
                 self._thread.start()
@@ -143,7 +181,7 @@ class Watching(object):
             "wall_ns": time.time_ns(),
             "number": number,
             "seen": seen,
-            "counts_waiting": self._counts_waiting,
+            "counts_waiting": self._gaps.counts_waiting,
         }
 
     def _tick(self) -> None:
@@ -153,7 +191,7 @@ class Watching(object):
             now = self._clocks()
             ticks += 1
             with self._lock:
-                gap = self._gaps.at(now)
+                gap = self._gaps.at(now) if self._gaps.least else None
                 if gap is not None:
                     self._tell(gap)
             if ticks % TICKS_A_LOOK == 0:

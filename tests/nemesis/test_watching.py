@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nemesis.agent.watching import Gaps, Reading, Stops
+from nemesis.agent.watching import Gaps, Reading, Stops, read_excuses
 from nemesis.link import Link
 from tests.nemesis.nodes import NamespaceNode, until
 
@@ -17,55 +17,76 @@ MS = 1_000_000
 SLEEP = ["sleep", "777"]
 
 
-def readings(*steps: tuple[int, int, int | None]) -> list[Reading]:
-    """Readings from steps in ms: by how much each of boot clock, monotonic clock and excuse went on."""
-    boot = mono = excused = 1_000_000 * MS
-    found = [Reading(boot, mono, excused)]
-    for by_boot, by_mono, by_excused in steps:
-        boot, mono = boot + by_boot * MS, mono + by_mono * MS
-        if by_excused is None:
-            found.append(Reading(boot, mono, None))
-            continue
-        excused += by_excused * MS
-        found.append(Reading(boot, mono, excused))
-    return found
+Step = tuple[int, int, "dict[str, int] | None"]
+"""By how much boot clock and monotonic clock go on until a tick, and excuses grow, in ms; None = not counted here."""
 
 
-def gaps(*steps: tuple[int, int, int | None]) -> list[tuple[str, float]]:
+def gaps(*steps: Step) -> list[tuple[str, float]]:
     """What is told of them, with ticks of 100 ms, and gaps that count from 500 ms on."""
-    told = Gaps(100 * MS, 500 * MS)
-    return [(gap["what"], gap["seconds"]) for reading in readings(*steps) if (gap := told.at(reading)) is not None]
+    boot = mono = 1_000_000 * MS
+    sums: dict[str, int] | None = {"computed": 5 * MS, "17": 3 * MS}
+    told = Gaps(100 * MS, 500 * MS, lambda: None if sums is None else dict(sums))
+    found = [told.at(Reading(boot, mono))]
+    for by_boot, by_mono, excuses in steps:
+        boot, mono = boot + by_boot * MS, mono + by_mono * MS
+        if excuses is None:
+            sums = None
+        elif sums is not None:
+            sums |= {name: sums.get(name, 0) + by * MS for name, by in excuses.items()}
+        found.append(told.at(Reading(boot, mono)))
+    return [(gap["what"], gap["seconds"]) for gap in found if gap is not None]
 
 
 @pytest.mark.parametrize(
     ("step", "told"),
     [
-        ((100, 100, 0), []),
-        ((590, 590, 0), []),
-        ((600, 600, 0), [("stalled", 0.5)]),
-        ((3100, 3100, 100), [("stalled", 2.9)]),
-        ((3100, 3100, 2900), []),  # it waited for a processor, or computed: the machine is busy
+        ((100, 100, {}), []),
+        ((590, 590, {}), []),
+        ((600, 600, {}), [("stalled", 0.5)]),
+        ((3100, 3100, {"computed": 100}), [("stalled", 2.9)]),
+        ((3100, 3100, {"17": 2900}), []),  # it waited for a processor: the machine is busy
+        ((3100, 3100, {"17": 1000, "23": 1700}), []),  # so did a thread that was not there before
+        ((3100, 3100, {"computed": 2900}), []),
+        ((3100, 3100, {"stolen": 2900}), []),
         ((3100, 3100, None), []),  # nobody can tell
-        ((7100, 100, 0), [("suspended", 7.0)]),
+        ((7100, 100, {}), [("suspended", 7.0)]),
         ((7100, 100, None), [("suspended", 7.0)]),
-        ((7100, 3100, 3000), [("suspended", 4.0)]),
+        ((7100, 3100, {"17": 3000}), [("suspended", 4.0)]),
     ],
 )
-def test_a_gap_is_time_without_a_processor_that_nobody_waited_for(
-    step: tuple[int, int, int | None], told: list[tuple[str, float]]
-) -> None:
+def test_a_gap_is_time_without_a_processor_that_nobody_waited_for(step: Step, told: list[tuple[str, float]]) -> None:
     """Stopped and suspended are told; late because others computed is not."""
-    assert gaps((100, 100, 5), step, (100, 100, 5)) == told
+    assert gaps((100, 100, {}), step, (100, 100, {"computed": 5})) == told
+
+
+def test_excuses_are_not_saved_up() -> None:
+    """What was waited for in time excuses no gap a while later, nor a second gap."""
+    waits = [(100, 100, {"17": 90})] * 20
+    assert gaps(*waits, (2100, 2100, {})) == [("stalled", 2.0)]
+    assert gaps((3100, 3100, {"17": 3000}), (3100, 3100, {})) == [("stalled", 3.0)]
+
+
+def test_what_a_process_waited_and_computed_is_counted_by_this_kernel() -> None:
+    """Each thread by itself; and computing adds to it."""
+    before = read_excuses()
+    assert before is not None
+    assert str(os.getpid()) in before
+    end = time.process_time_ns() + 20 * MS
+    while time.process_time_ns() < end:
+        pass
+    after = read_excuses()
+    assert after is not None
+    assert after["computed"] - before["computed"] >= 20 * MS
+    assert after["stolen"] >= before["stolen"]
 
 
 def test_a_gap_lies_between_the_readings_around_it() -> None:
     """Its times are those of the boot clock, which goes on in a suspended machine."""
     told = Gaps(100 * MS, 500 * MS)
-    first, second = readings((9000, 100, 0))
-    assert told.at(first) is None
-    gap = told.at(second)
+    assert told.at(Reading(5 * MS, 5 * MS)) is None
+    gap = told.at(Reading(9000 * MS, 105 * MS))
     assert gap is not None
-    assert (gap["begin_ns"], gap["end_ns"]) == (first.boot, second.boot)
+    assert (gap["begin_ns"], gap["end_ns"]) == (5 * MS, 9000 * MS)
 
 
 def test_a_stop_counts_from_its_second_look_and_began_with_the_first() -> None:

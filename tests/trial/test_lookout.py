@@ -212,6 +212,12 @@ def test_a_gap_that_a_known_pause_explains_is_no_second_thing(scene: Scene) -> N
     assert sorted_out(scene, gap("c1", 20, 21)) == [("paused", ["c1"], [1]), ("stalled", ["c1"], [])]
 
 
+def test_a_short_gap_of_one_agent_alone_is_nothing(scene: Scene) -> None:
+    """A quarter of the ttl matters when most agents miss it; one alone must miss half a ttl."""
+    assert sorted_out(scene, gap("c1", 10, 10.9)) == []
+    assert sorted_out(scene, gap("c1", 20, 20.9), gap("n1", 20, 20.9)) == [("paused", ["c1", "n1"], [1])]
+
+
 def test_a_network_that_is_gone_explains_no_gap(scene: Scene) -> None:
     """An agent is spoken to through the engine: it goes on without a network."""
     scene.outsiders.begin("c1", "node", "disconnected", 10 * S, "seen")
