@@ -1,9 +1,10 @@
 """Ending the builds and pulls of a run early, so that nothing half made stays.
 
-An engine gives up a build when its client has gone, some tenths of a second later: until then a step's container runs
-on, and what the steps before it made stays for ever, without a name. So whoever gets images does it under a `Halt`.
-`Halt.stop` breaks off the streams on which the engine tells of its work; each build then waits for its step's container
-to go, and removes its draft and the unnamed images that it made. Those that an earlier build made are left: they are
+An engine gives up a build when its client has gone, some time later: until then a step's container runs on, or is
+created only then, and what the steps before it made stays for ever, without a name. So whoever gets images does it
+under a `Halt`. `Halt.stop` closes its half of the streams on which the engine tells of its work. The engine takes that
+for a client that has gone, gives up, and ends the other half when it has: that is its answer, and each build waits for
+it. Then it removes its draft and the unnamed images that it made. Those that an earlier build made are left: they are
 what the next one starts from.
 """
 
@@ -26,8 +27,9 @@ from harness.errors import RuntimeUnavailable
 
 log = logging.getLogger(__name__)
 
-STEP_ENDS_SECONDS = 10.0
-"""How long the engine may take to end a step whose client has gone; then its container is removed from here."""
+STEP_ENDS_SECONDS = 20.0
+"""How long the engine may take to give up what its client no longer wants; then the step's container is removed from
+here. A busy engine was seen to need two."""
 _POLL_SECONDS = 0.05
 _UNNAMED = "<none>:<none>"
 
@@ -61,7 +63,19 @@ class Halt:
         self.stopped.set()
         with self._lock:
             for response in self._streams:
-                _break_off(response)
+                self._break_off(response)
+
+    def _break_off(self, response: Any) -> None:
+        """Say that nobody wants it any more, and see that the engine's answer to that has an end."""
+        _shut(response, socket.SHUT_WR)
+        patience = threading.Timer(STEP_ENDS_SECONDS, self._give_up, [response])
+        patience.daemon = True
+        patience.start()
+
+    def _give_up(self, response: Any) -> None:
+        with self._lock:
+            if response in self._streams:
+                _shut(response, socket.SHUT_RDWR)
 
     @contextmanager
     def streams(self, client: docker.DockerClient, path: str) -> Iterator[None]:
@@ -77,8 +91,8 @@ class Halt:
                 with self._lock:
                     mine.append(response)
                     self._streams.append(response)
-                if self.stopped.is_set():
-                    _break_off(response)
+                    if self.stopped.is_set():
+                        self._break_off(response)
 
         hooks = cast(Any, client.api).hooks["response"]
         self.check()
@@ -101,9 +115,9 @@ class Halt:
                 self._streams = [each for each in self._streams if each not in mine]
 
 
-def _break_off(response: Any) -> None:
+def _shut(response: Any, how: int) -> None:
     with suppress(OSError, AttributeError):  # it has ended by itself this moment
-        response.raw.connection.sock.shutdown(socket.SHUT_RDWR)
+        response.raw.connection.sock.shutdown(how)
 
 
 class Steps:
