@@ -9,44 +9,54 @@ from checkers import judge as judge_by_checkers
 from harness.errors import HistoryError
 from harness.history.reader import read as read_by_harness
 from tests.oracle.reading import Event, Malformed, read
-from tests.oracle.verdicts import Finding, Judgement, judge
+from tests.oracle.said import Finding, Judgement
+from tests.oracle.verdicts import judge
 
-#: Stats that the contract defines precisely; of `progress` and `faults` it defines none to compare.
+#: Stats that the contract defines precisely. Of `progress` it does so of the longest stretch alone.
 STATS = {
     "exclusion": ("unsafe_seconds", "unsafe_seconds_awake"),
     "lease": ("grants", "solid", "late"),
     "fencing": ("pairs", "unordered_pairs", "without_token", "gaps"),
-    "fenced": ("writes", "stale", "lost", "unknown_outcome"),
-    "damage": ("writes", "stale", "lost", "unknown_outcome"),
+    "fenced": ("writes", "stale", "lost", "looked_for", "gone", "ghosts", "unknown_outcome"),
+    "damage": ("writes", "stale", "lost", "looked_for", "gone", "ghosts", "unknown_outcome"),
+    "conduct": ("unheld_writes", "stray_renews"),
+    "progress": ("longest_gap",),
+    "faults": ("bit", "missed", "immune"),
 }
 
 
-def ours(data: bytes) -> Judgement | Malformed:
-    """What the oracle says."""
+def ours(data: bytes, *, partial: bool = False) -> Judgement | Malformed:
+    """What the oracle says; `partial` judges a history that was cut off as if it were whole."""
     try:
-        return judge(read(data))
+        return judge(read(data), partial=partial)
     except Malformed as error:
         return error
 
 
-def theirs(data: bytes, path: Path) -> dict[str, Any] | HistoryError:
+def theirs(data: bytes, path: Path, *, partial: bool = False) -> dict[str, Any] | HistoryError:
     """What the checkers say, in the contract's JSON form; the history goes through a file at `path`."""
     path.write_bytes(data)
     try:
-        return judge_by_checkers(read_by_harness(path, format="fencepost")).to_json()
+        return judge_by_checkers(read_by_harness(path, format="fencepost"), partial=partial).to_json()
     except HistoryError as error:
         return error
 
 
 def disagreements(data: bytes, path: Path) -> list[str]:
-    """Where the two differ, in words; empty when they agree."""
-    return differences(ours(data), theirs(data, path))
+    """Where the two differ, in words, on all of it or on what is there of it; empty when they agree."""
+    oracle, checked = ours(data), theirs(data, path)
+    found = differences(oracle, checked)
+    if isinstance(oracle, Judgement) and oracle.cut_off:
+        oracle = ours(data, partial=True)
+        checked = theirs(data, path, partial=True)
+        found += [f"--partial: {what}" for what in differences(oracle, checked)]
+    return found
 
 
 def differences(oracle: Judgement | Malformed, checked: dict[str, Any] | HistoryError) -> list[str]:
     if isinstance(oracle, Malformed) or isinstance(checked, HistoryError):
         if isinstance(oracle, Malformed) and isinstance(checked, HistoryError):
-            return [] if oracle.line == checked.line else [f"malformed: oracle {oracle}, checkers {checked}"]
+            return [] if checked.line in oracle.lines else [f"malformed: oracle {oracle}, checkers {checked}"]
         return [f"oracle {oracle if isinstance(oracle, Malformed) else 'reads it'}, checkers {checked}"]
     found = []
 
@@ -59,7 +69,6 @@ def differences(oracle: Judgement | Malformed, checked: dict[str, Any] | History
     same("events", oracle.events, checked["events"])
     same("grants", oracle.grants, checked["grants"])
     same("verdicts", sorted(oracle.verdicts), sorted(checked["verdicts"]))
-    without_owners = oracle.verdicts["lease"].stats == {}
     for name, verdict in oracle.verdicts.items():
         other = checked["verdicts"][name]
         same(f"{name}.valid", verdict.valid, other["valid"])
@@ -70,9 +79,7 @@ def differences(oracle: Judgement | Malformed, checked: dict[str, Any] | History
             same(f"{name}.count > 0", bool(verdict.findings), other["count"] > 0)
             continue
         same(f"{name}.count", len(verdict.findings), other["count"])
-        if without_owners and name in ("exclusion", "lease", "fencing"):
-            continue
-        for key in STATS.get(name, ()):
+        for key in STATS.get(name, ()) if verdict.stats else ():  # none without owners
             same(f"{name}.stats.{key}", verdict.stats[key], _near(other["stats"][key], verdict.stats[key]))
         found += [f"{name}: {what}" for what in _unmatched(verdict.findings, other["findings"])]
     return found
@@ -121,6 +128,7 @@ def _fits(finding: Finding, other: dict[str, Any]) -> bool:
         finding.kind == other["kind"]
         and finding.lock == other["lock"]
         and finding.lines <= set(other["events"])
+        and not (finding.no_more and finding.lines != set(other["events"]))
         and finding.blame == other.get("blame")
         and (finding.seconds is None or float(finding.seconds) == other.get("seconds"))
     )

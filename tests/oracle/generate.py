@@ -15,8 +15,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 Event = dict[str, Any]
 #: What a history is mostly made of.
-FOCUS = ("all", "writes", "renews", "ends", "faults")
-REQUIRABLE = ("lease", "exclusion", "fencing", "fenced", "damage", "linearizable", "progress", "faults")
+FOCUS = ("all", "writes", "renews", "ends", "faults", "strays")
+REQUIRABLE = ("lease", "exclusion", "fencing", "fenced", "damage", "conduct", "linearizable", "progress", "faults")
+REASONS = ("deadline", "expired", "disconnected", "renew-failed", None)
+HIT = ("freeze", "pause", "clock", "kill", "partition", "clock", "outside", "outside", None)
+WHAT = (None, "paused", "killed", "disconnected", "oom", "drained")
 
 
 class Chooser:
@@ -50,7 +53,15 @@ class _World:
     focus: str
     tokens: str
     with_seq: bool
+    with_id: str
+    """none, integers, or strings."""
+    unseen: int
+    """Of a hundred grants, how many have renewals that nobody sees."""
+    unproven: int
+    """Of a hundred answers that are ok, how many prove nothing."""
     time: int = 0
+    ids: dict[tuple[str, str], list[tuple[Any, str]]] = field(default_factory=dict)
+    """The id of each write of a resource of a lock, and what became of it so far."""
     open: dict[tuple[Any, ...], Event] = field(default_factory=dict)
     believes: dict[tuple[str, int], bool] = field(default_factory=dict)
     token: dict[str, int] = field(default_factory=dict)
@@ -75,7 +86,9 @@ def history(c: Chooser, *, owners: bool | None = None, tokens: str | None = None
     sane = c.chance(60)
     focus = c.among(FOCUS)
     tokens = tokens or c.among(("rising", "none", "some", "wild"))
-    world = _World(c, unit, sane, focus, tokens, c.chance(60))
+    with_id = c.among(("none", "integers", "strings"))
+    unseen, unproven = c.among((0, 0, 60)), c.among((0, 0, 30))
+    world = _World(c, unit, sane, focus, tokens, c.chance(60), with_id, unseen, unproven)
     meta: Event = {"type": "meta", "format": 1}
     if c.chance(70):
         meta["ttl"] = c.among(ttls)
@@ -90,11 +103,18 @@ def history(c: Chooser, *, owners: bool | None = None, tokens: str | None = None
     if c.chance(40):
         meta["progress_bound"] = c.among((2, 4, 10, 1, 0)) * unit / 10**9
     if c.chance(10):
-        meta["require"] = [name for name in REQUIRABLE if c.chance(40)]
+        meta["require"] = [name for name in REQUIRABLE if c.chance(c.among((40, 0)))]
     if owners is False or (owners is None and c.chance(8)):
         meta["owners"] = False
     if c.chance(5):
         meta["system"] = "made up"
+    if c.chance(10):
+        meta["started"] = "2024-05-06T07:08:09.5+02:00"
+    end = c.among(("none", "none", "none", "right", "right", "missing", "wrong"))
+    if end != "none":
+        meta["end"] = True
+    elif c.chance(5):
+        meta["end"] = False
 
     processes = list(range(c.between(2, 4)))
     locks = ["lock", "k1", "k2"][: c.among((1, 1, 1, 2, 3))]
@@ -110,9 +130,14 @@ def history(c: Chooser, *, owners: bool | None = None, tokens: str | None = None
     if c.chance(25):
         world.time += c.between(0, 5) * unit
         world.add("harness", "info", "end")
+    for place in sorted({*world.ids, *(((lock, "unfenced") for lock in locks[:1]) if c.chance(10) else ())}):
+        if c.chance(75):
+            _audit(world, *place)
     events = world.events
     if c.chance(15):
         events = _reorder(c, events)
+    if end in ("right", "wrong"):
+        events = [*events, {"type": "end", "events": len(events) + (0 if end == "right" else c.among((1, -1, 5)))}]
     return [meta, *events] if len(meta) > 2 or c.chance(80) else events
 
 
@@ -133,7 +158,9 @@ def _fault(world: _World, processes: list[int]) -> None:
         name = c.among(running)
         world.faults[name] = False
         receipt = c.among(("undone", "undone", "unproven", None))
-        world.add("nemesis", "info", "fault", phase="stop", id=name, receipt=receipt)
+        bit = c.among((None, True, False, "immune"))
+        kind = c.among((None, None, None, "outside", "freeze"))  # the start's counts
+        world.add("nemesis", "info", "fault", phase="stop", id=name, receipt=receipt, bit=bit, kind=kind)
         return
     name = f"f{len(world.faults)}"
     world.faults[name] = True
@@ -143,7 +170,8 @@ def _fault(world: _World, processes: list[int]) -> None:
         "fault",
         phase="start",
         id=name,
-        kind=c.among(("freeze", "pause", "clock", "kill", "partition", "clock", None)),
+        kind=c.among(HIT),
+        what=c.among(WHAT),
         targets=c.among(([], ["n1"], None)),
         processes=c.among((processes, processes[:1], processes[1:], [], None)),
         receipt=c.among(("landed", "landed", "landed", "unproven", "skipped", None)),
@@ -163,8 +191,8 @@ def _contend(world: _World, process: int, lock: str, ttls: list[float]) -> None:
     pending = [slot for slot in world.open if slot[0] == process]
     if pending and c.chance(75):
         _complete(world, c.among(pending), ttls)
-    elif c.chance(20 if world.focus == "ends" else 5):
-        world.add(process, "info", "lost", lock=lock, reason=c.among(("deadline", "expired", "disconnected", None)))
+    elif c.chance(20 if world.focus in ("ends", "strays") else 5):
+        world.add(process, "info", "lost", lock=lock, reason=c.among(REASONS))
         world.believes[lock, process] = False
     else:
         _invoke(world, process, lock, ttls)
@@ -176,6 +204,7 @@ WHILE_HOLDING = {
     "renews": ("renew", "renew", "renew", "renew", "release", "release", "acquire"),
     "ends": ("release", "release", "release", "renew", "renew", "acquire"),
     "faults": ("release", "renew", "write", "acquire"),
+    "strays": ("release", "release", "write", "renew"),
 }
 WHILE_WAITING = {
     "all": ("acquire", "acquire", "acquire", "acquire", "acquire", "acquire", "write", "renew", "release"),
@@ -183,6 +212,7 @@ WHILE_WAITING = {
     "renews": ("acquire", "acquire", "renew", "release"),
     "ends": ("acquire", "acquire", "release", "renew"),
     "faults": ("acquire", "acquire", "acquire", "write"),
+    "strays": ("renew", "acquire", "write", "renew", "acquire", "release"),
 }
 
 
@@ -207,6 +237,9 @@ def _invoke(world: _World, process: int, lock: str, ttls: list[float]) -> None:
             keys["version"] = keys.get("read", version) + 1 if c.chance(85) else c.between(0, 4)
         if c.chance(75):
             keys["token"] = world.token.get(lock, 0) if c.chance(75) else c.between(0, 4)
+        if c.chance(2):
+            keys["seq"] = 1  # of the ok alone is it one
+        keys["id"] = _id(world, place)
     if f == "acquire" or (f == "release" and not c.chance(40 if world.focus == "ends" else 10)):
         world.believes[lock, process] = False
     world.open[slot] = world.add(process, "invoke", f, lock=lock, **keys)
@@ -226,6 +259,8 @@ def _complete(world: _World, slot: tuple[Any, ...], ttls: list[float]) -> None:
         keys["token"] = _token(world, lock)
         if c.chance(12):
             keys["ttl"] = c.among(ttls)
+        if c.chance(world.unseen):
+            keys["renewals"] = "unseen"
         if c.chance(12):
             keys["lease_from"] = world.time - c.between(0, 5) * world.unit
         world.believes[lock, process] = True
@@ -233,6 +268,10 @@ def _complete(world: _World, slot: tuple[Any, ...], ttls: list[float]) -> None:
         keys["ttl"] = c.among(ttls)
     if type_ == "fail" and f in ("renew", "release"):
         keys["held"] = c.among((False, None, True, False))
+    if type_ == "ok" and f in ("renew", "release") and world.unproven:
+        keys["proves"] = False if c.chance(world.unproven) else c.among((None, True))
+    if f == "write":
+        _became(world, (lock, resource), world.open[slot], keys, type_)
     if f == "write" and type_ == "ok":
         place = (lock, resource)
         world.seq[place] = world.seq.get(place, 0) + 1
@@ -250,6 +289,42 @@ def _complete(world: _World, slot: tuple[Any, ...], ttls: list[float]) -> None:
     world.add(process, type_, f, lock=lock, resource=resource if f == "write" else None, **keys)
 
 
+def _id(world: _World, place: tuple[str, str]) -> Any:
+    """An attempt's own in its resource and lock: others may have the same elsewhere."""
+    if world.with_id == "none" or not world.c.chance(90):
+        return None
+    earlier = world.ids.setdefault(place, [])
+    own = len(earlier) + 1 if world.with_id == "integers" else f"w{len(earlier) + 1}"
+    earlier.append((own, "info"))
+    return own
+
+
+def _became(world: _World, place: tuple[str, str], invoke: Event, keys: Event, type_: str) -> None:
+    """Remember what became of a write; now and then its completion gives another id, or the first one: that counts."""
+    if world.c.chance(4):
+        keys["id"] = _id(world, place)
+    own = keys.get("id") or invoke.get("id")
+    world.ids[place] = [(each, type_ if each == own else was) for each, was in world.ids.get(place, [])]
+
+
+#: Of a hundred writes with this outcome, how many the resource holds in the end.
+_HELD = {"ok": 88, "info": 50, "fail": 12}
+
+
+def _audit(world: _World, lock: str, resource: str) -> None:
+    """What the resource holds; mostly what it should. It is asked at the end, or while others still write."""
+    c = world.c
+    ids = [own for own, was in world.ids.get((lock, resource), []) if c.chance(_HELD[was])]
+    if c.chance(10):
+        ids.append(99 if world.with_id == "integers" else "stranger")
+    if ids and c.chance(10):
+        ids.append(ids[0])
+    now = world.time
+    world.time = max(0, now + c.among((1, 0, 2, 0, -1, -3, -6)) * world.unit)
+    world.add("harness", "info", "audit", lock=lock, resource=resource, ids=ids)
+    world.time = now
+
+
 def _token(world: _World, lock: str) -> int | None:
     c = world.c
     if world.tokens == "none" or (world.tokens == "some" and c.chance(45)):
@@ -265,43 +340,15 @@ def encode(events: list[Event]) -> bytes:
     return b"".join(json.dumps(event).encode() + b"\n" for event in events)
 
 
-def corrupt(c: Chooser, events: list[Event]) -> bytes:
-    """The history with one thing wrong that the contract calls malformed, where it has room for the one that was drawn;
-    else as it was."""
-    at = c.pick(len(events))
-    event, f = events[at], str(events[at].get("f"))
-    lines = [json.dumps(each).encode() for each in events]
-    what = c.among((*_WRONG_LINES, "value", "twice", "lease_from", "fault", "meta", "format", "seq"))
-    if isinstance(what, bytes):
-        lines[at] = what
-    elif what == "value" and f not in ("None", "end", "note"):
-        name = c.among(tuple(_WRONG_VALUES))
-        if name in event and (name != "ttl" or f in ("acquire", "renew")):
-            lines[at] = json.dumps(event | {name: c.among(_WRONG_VALUES[name])}).encode()
-    elif what == "twice" and f in ("acquire", "renew", "release", "write"):
-        lines.insert(at + 1, lines[at])
-    elif what == "lease_from" and f == "acquire" and event["type"] == "ok":
-        lines[at] = json.dumps(event | {"lease_from": event["time"] + 1}).encode()
-    elif what == "fault" and f == "fault":
-        stranger = {"id": "another"} if event["phase"] == "stop" and c.chance(50) else {}
-        lines.insert(at + 1, json.dumps(event | stranger).encode())
-    elif what == "meta":
-        lines.append(b'{"type": "meta"}')
-    elif what == "format":
-        lines[0] = json.dumps({"type": "meta", "format": c.among((2, 0, "1"))}).encode()
-    elif what == "seq" and event.get("seq") is not None:
-        for other in [other for other in events[at + 1 :] if other.get("seq") is not None][:1]:
-            lines[events.index(other)] = json.dumps(other | {"seq": event["seq"]}).encode()
-    return b"".join(line + b"\n" for line in lines)
-
-
-_WRONG_LINES = (b"{", b"[]", b"7", b"null", b"{} {}", b"\xff", b'{"time": NaN}', b'{"time": 1', b"{'time': 1}")
-_WRONG_VALUES: dict[str, tuple[Any, ...]] = {
-    "time": (1.5, None, "1"),
-    "process": (None, 1.5, []),
-    "type": (None, 1, "invoked"),
-    "f": (None, 1, []),
-    "resource": (None, 1, "both"),
-    "token": (1.5, "x", True),
-    "ttl": (-1, "x", []),
-}
+def encode_doubled(c: Chooser, events: list[Event]) -> bytes:
+    """The same history; some lines give a key twice, of which the last counts, whatever the first was."""
+    lines = []
+    for event in events:
+        line = json.dumps(event).encode()
+        if c.chance(10):
+            key = c.among((*event, "token", "lock", "ids", "seq"))
+            if key in event:
+                first = c.among((1, None, 0, "x", True, 1.5, [], event[key]))
+                line = b"{" + json.dumps(key).encode() + b": " + json.dumps(first).encode() + b", " + line[1:]
+        lines.append(line + b"\n")
+    return b"".join(lines)

@@ -24,6 +24,10 @@ class Own:
     outcome: str
     completion: Event | None
     ttl: Any = None
+    proves: bool = True
+    """False where the service answers ok whether or not it was held."""
+    answered: Event | None = None
+    """Its completion, however late it came."""
 
 
 @dataclass
@@ -37,10 +41,13 @@ class Grant:
     next_crash: Event | None = None
     promise: Instant | None = None
     belief_end: Instant = 0
+    belief_ended_by: Event | None = None
+    """None: it believed to the end of the history."""
     ended: Event | None = None
     proven: Event | None = None
     L: Instant | None = None
     E: Instant = 0
+    latest: Instant | None = None
 
     # What was recorded.
 
@@ -78,8 +85,13 @@ class Grant:
         return self.history.meta.get("ttl") if ttl is None else ttl
 
     @property
+    def unseen(self) -> bool:
+        """Its client renews by itself and doesn't tell when."""
+        return bool(self.ok_event.get("renewals") == "unseen")
+
+    @property
     def solid(self) -> bool:
-        return self.L is not None and self.ok <= self.L
+        return self.L is not None and self.ok + self.history.uncertainty <= self.L
 
     @property
     def late(self) -> bool:
@@ -120,7 +132,10 @@ def _own(grant: Grant) -> None:
                 completion = None  # completed only after that next acquire invoke or crash: counts as info
             outcome = "info" if completion is None else completion.type
             ttl = op.key("ttl") if completion is not None else op.invoke.get("ttl")
-            candidates.append(Own(op.f, op.invoke, outcome, completion, ttl))
+            proves = completion is None or completion.get("proves") is not False
+            if op.f == "renew" and outcome == "ok" and not proves:
+                outcome = "info"  # an ok that proves nothing
+            candidates.append(Own(op.f, op.invoke, outcome, completion, ttl, proves, op.completion))
     for event in history.events:
         if event.process == grant.process and event.lock == grant.lock and event.f == "lost":
             candidates.append(Own("lost", event, "info", event))
@@ -162,9 +177,10 @@ def _derive(grant: Grant) -> None:
     releases = [each for each in own if each.f == "release"]
 
     # belief: to the first own release invoke, own lost, next crash or next acquire; else the last event's time.
-    stops = [each.invoke.time for each in own if each.f in ("release", "lost")]
-    stops += [event.time for event in (grant.next_crash, grant.next_acquire) if event is not None]
-    grant.belief_end = min(stops, default=history.last)
+    stops = [each.invoke for each in own if each.f in ("release", "lost")]
+    stops += [event for event in (grant.next_crash, grant.next_acquire) if event is not None]
+    grant.belief_ended_by = min(stops, key=lambda event: event.position, default=None)
+    grant.belief_end = history.last if grant.belief_ended_by is None else grant.belief_ended_by.time
 
     grant.promise = promise_over(grant, renews)
 
@@ -176,7 +192,7 @@ def _derive(grant: Grant) -> None:
     grant.ended = min(ends, key=lambda event: event.position, default=None)
 
     # proven: the latest invoke of an own renew or release that returned ok, of those invoked before ended(g).
-    proofs = [each.invoke for each in renews + releases if each.outcome == "ok"]
+    proofs = [each.invoke for each in renews + releases if each.outcome == "ok" and each.proves]
     if grant.ended is not None:
         proofs = [event for event in proofs if event.position < grant.ended.position]
     grant.proven = max(proofs, key=lambda event: event.position, default=None)
@@ -191,6 +207,25 @@ def _derive(grant: Grant) -> None:
         earliest = min(ways)
         grant.L = earliest if proven is None else max(proven, earliest)
     grant.E = grant.invoke if grant.L is None else max(grant.invoke, grant.L)
+    grant.latest = _latest(grant, [each for each in renews if each.outcome != "fail"])
+
+
+def _latest(grant: Grant, renews: list[Own]) -> Instant | None:
+    """When its lease can have run out by itself at the latest: the last completion of the acquire and of the own renews
+    that did not fail, and the greatest ttl among these, stretched by what its clock may run slow."""
+    history = grant.history
+    if history.setting("expires", True) is False:
+        return INFINITE
+    instants: list[Instant] = [grant.ok]
+    ttls = [grant.ttl]
+    for renew in renews:
+        instants.append(renew.invoke.time if renew.answered is None else renew.answered.time)
+        ttls.append(grant.ttl if renew.ttl is None else renew.ttl)
+    if grant.unseen:
+        instants.append(grant.belief_end)
+    if any(ttl is None for ttl in ttls):
+        return INFINITE if grant.unseen else None
+    return max(instants) + nanoseconds(max(ttls)) * (1 + Fraction(history.setting("rate_tolerance", 0)))
 
 
 def precedes(a: Grant, b: Grant) -> bool:
@@ -207,9 +242,9 @@ def precedes_without_promises(a: Grant, b: Grant) -> bool:
 
 
 def frozen(history: History, process: Any) -> list[tuple[int, int]]:
-    """The landed faults of kind freeze or pause that list the process, each from start to stop."""
+    """The landed faults of kind freeze or pause, or outside that paused, that list the process: start to stop."""
     return [
         (fault.start.time, history.last if fault.stop is None else fault.stop.time)
         for fault in history.faults
-        if fault.receipt == "landed" and fault.start.get("kind") in ("freeze", "pause") and fault.hits(process)
+        if fault.landed and fault.freezes and fault.hits(process)
     ]

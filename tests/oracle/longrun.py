@@ -15,8 +15,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.oracle.compare import differences, ours, theirs
-from tests.oracle.generate import Chooser, corrupt, encode, history
+from tests.oracle.compare import disagreements, ours
+from tests.oracle.generate import Chooser, encode, encode_doubled, history
+from tests.oracle.malformed import corrupt
 from tests.oracle.reading import Malformed
 
 
@@ -36,12 +37,17 @@ def main() -> int:
             seed = arguments.seed + number - 1
             choices = Chooser.seeded(seed)
             events = history(choices)
-            data = corrupt(choices, events) if choices.chance(3) else encode(events)
+            data = encode(events)
+            odd = choices.pick(100)
+            if odd < 3:
+                data = corrupt(choices, events)
+            elif odd < 6:
+                data = encode_doubled(choices, events)
             judgement = ours(data)
-            found = differences(judgement, theirs(data, path))
+            found = disagreements(data, path)
             if found:
                 disagreed += 1
-                print(f"--- seed {seed}\n{data.decode()}" + "\n".join(found), flush=True)
+                print(f"--- seed {seed}\n{data.decode(errors='replace')}" + "\n".join(found), flush=True)
                 if disagreed >= arguments.stop_after:
                     break
             if isinstance(judgement, Malformed):

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from checkers import fencing, judge
 from harness.history.reader import read
 from tests.oracle.compare import disagreements
-from tests.oracle.generate import Chooser, corrupt, encode, history
+from tests.oracle.generate import Chooser, encode, encode_doubled, history
+from tests.oracle.malformed import corrupt
 
 COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
@@ -46,6 +47,15 @@ def test_large_histories_are_judged_as_small_ones(path: Path, monkeypatch: pytes
     monkeypatch.setattr(fencing, "_FEW", -1)
     for seed in range(20_000, 20_700):
         data = encode(history(Chooser.seeded(seed), tokens="wild" if seed % 2 else None))
+        found = disagreements(data, path)
+        assert not found, f"seed {seed}\n{data.decode()}" + "\n".join(found)
+
+
+def test_keys_given_twice(path: Path) -> None:
+    """The last one counts, whatever the first was."""
+    for seed in range(30_000, 30_300):
+        choices = Chooser.seeded(seed)
+        data = encode_doubled(choices, history(choices))
         found = disagreements(data, path)
         assert not found, f"seed {seed}\n{data.decode()}" + "\n".join(found)
 

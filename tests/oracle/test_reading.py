@@ -15,7 +15,8 @@ from harness.history import native
 from harness.history.building import Builder, finish
 from harness.history.events import CRASH, FAULT, History, Meta
 from harness.history.parsing import parse_meta
-from tests.oracle.generate import Chooser, corrupt, encode, history
+from tests.oracle.generate import Chooser, encode, encode_doubled, history
+from tests.oracle.malformed import corrupt
 
 
 def read_exactly(data: bytes, path: Path) -> History:
@@ -68,6 +69,8 @@ def varied(seed: int) -> bytes:
     events = history(choices, most=40)
     if choices.chance(30):
         return corrupt(choices, events)
+    if choices.chance(10):
+        return encode_doubled(choices, events)
     lines = encode(events).splitlines()
     for at in range(len(lines)):
         odd = choices.pick(12)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
 from itertools import combinations, pairwise
-from typing import Any
 
+from tests.oracle.conduct import conduct
 from tests.oracle.intervals import (
     INFINITE,
     Grant,
@@ -19,41 +18,14 @@ from tests.oracle.intervals import (
     precedes_without_promises,
     promise_over,
 )
-from tests.oracle.reading import Event, Fault, History, Op, nanoseconds
-
-Word = bool | str  # True, False or "unknown"
-
-
-@dataclass
-class Finding:
-    """What the contract fixes of a finding: `lines` are those that it must list at least (it may list more)."""
-
-    kind: str
-    lock: str | None
-    lines: frozenset[int]
-    blame: str | None = None
-    seconds: Fraction | None = None
+from tests.oracle.progress import faults, progress
+from tests.oracle.reading import History, Op, nanoseconds
+from tests.oracle.said import Finding, Judgement, Verdict, Word, done, lines, word
+from tests.oracle.writes import accepted, of_resource
 
 
-@dataclass
-class Verdict:
-    valid: Word
-    findings: list[Finding] = field(default_factory=list)
-    stats: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass
-class Judgement:
-    valid: Word
-    required: list[str]
-    verdicts: dict[str, Verdict]
-    events: int
-    grants: int
-    placed: dict[int, Event]
-    """The events by their lines."""
-
-
-def judge(history: History) -> Judgement:
+def judge(history: History, *, partial: bool = False) -> Judgement:
+    """`partial` judges what is there of a history that was cut off as if it were whole."""
     found = grants(history)
     owners = history.setting("owners", True)
     verdicts = {name: verdict(history, found) for name, verdict in VERDICTS.items()}
@@ -61,23 +33,28 @@ def judge(history: History) -> Judgement:
         for name in ("exclusion", "lease", "fencing"):
             verdicts[name] = Verdict("unknown")
         verdicts["linearizable"] = mutex(history, found)
+    if history.cut_off and not partial:
+        for verdict in verdicts.values():
+            verdict.valid = "unknown"  # a line may be missing that clears somebody
     required = history.meta.get("require")
-    if required is None:
+    if not required:
         required = ["lease", "linearizable", "faults"] if owners else ["linearizable", "faults"]
         if owners and any(grant.token is not None for grant in found):
             required.append("fencing")
-        if _accepted(history, "fenced"):
+        if accepted(history, "fenced") or verdicts["fenced"].valid is False:
             required.append("fenced")
         if history.meta.get("progress_bound") is not None:
             required.append("progress")
     words = [verdicts[name].valid for name in required]
     valid: Word = True
-    if False in words:
+    if history.cut_off and not partial:
+        valid = "unknown"
+    elif False in words:
         valid = False
     elif "unknown" in words or len(found) < history.setting("min_grants", 0):
         valid = "unknown"
     placed = {event.line: event for event in history.events}
-    return Judgement(valid, sorted(required), verdicts, len(history.events), len(found), placed)
+    return Judgement(valid, sorted(required), verdicts, len(history.events), len(found), placed, history.cut_off)
 
 
 def _pairs(found: list[Grant]) -> Iterator[tuple[Grant, Grant]]:
@@ -85,10 +62,6 @@ def _pairs(found: list[Grant]) -> Iterator[tuple[Grant, Grant]]:
     for a, b in combinations(found, 2):
         if a.lock == b.lock:
             yield a, b
-
-
-def _lines(*events: Event) -> frozenset[int]:
-    return frozenset(event.line for event in events)
 
 
 # lease
@@ -108,7 +81,7 @@ def lease(history: History, found: list[Grant]) -> Verdict:
     for a, b in _pairs(found):
         kind = _lease_pair(a, b)
         if kind is not None:
-            findings.append(Finding(kind, a.lock, _lines(a.ok_event, b.ok_event)))
+            findings.append(Finding(kind, a.lock, lines(a.ok_event, b.ok_event)))
     for a in found:
         if a.ended is None:
             continue
@@ -116,32 +89,44 @@ def lease(history: History, found: list[Grant]) -> Verdict:
         promise_then = promise_over(a, [own for own in before if own.f == "renew"])
         given_up = any(own.f == "release" and own.outcome != "fail" for own in before)
         if promise_then is not None and a.ended.time < promise_then and not given_up:
-            findings.append(Finding("early-expiry", a.lock, _lines(a.ok_event, a.ended)))
+            findings.append(Finding("early-expiry", a.lock, lines(a.ok_event, a.ended)))
         for own in a.own:
             after = own.invoke.position > a.ended.position
-            if own.f in ("renew", "release") and own.outcome == "ok" and after:
-                findings.append(Finding("revived", a.lock, _lines(a.ok_event, a.ended)))
+            if own.f in ("renew", "release") and own.outcome == "ok" and own.proves and after:
+                findings.append(Finding("revived", a.lock, lines(a.ok_event, a.ended)))
                 break
+    # Beliefs overlap in a pair that is no finding, and nobody can tell whether the lease still ran.
+    hidden = any(_overlap(a, b) is not None and _unseen(a, b) and _lease_pair(a, b) is None for a, b in _pairs(found))
     solid = sum(a.solid for a in found)
     stats = {"grants": len(found), "solid": solid, "late": sum(a.late for a in found)}
-    return Verdict(_word(findings, unknown=not found or 2 * solid < len(found)), findings, stats)
-
-
-def _word(findings: list[Finding], *, unknown: bool) -> Word:
-    return False if findings else ("unknown" if unknown else True)
+    return Verdict(word(findings, unknown=not found or 2 * solid < len(found) or hidden), findings, stats)
 
 
 # exclusion
 
 
+def _overlap(a: Grant, b: Grant) -> tuple[Instant, Instant] | None:
+    """Where both believe, when they are of different processes and it is longer than the uncertainty."""
+    low, high = max(a.ok, b.ok), min(a.belief_end, b.belief_end)
+    if a.process == b.process or high - low <= a.history.uncertainty:
+        return None
+    return low, high
+
+
+def _unseen(a: Grant, b: Grant) -> bool:
+    """The renewals of the earlier holder, which is `a`, or of a late one of the two, are unseen."""
+    return a.unseen or (b.unseen and b.late)
+
+
 def exclusion(history: History, found: list[Grant]) -> Verdict:
     findings = []
     for a, b in _pairs(found):
-        low, high = max(a.ok, b.ok), min(a.belief_end, b.belief_end)
-        if a.process != b.process and high - low > history.uncertainty:
+        overlap = _overlap(a, b)
+        if overlap is not None:
+            low, high = overlap
             blame = _blame(history, a, b, low, high)
             seconds = Fraction(high - low) / 10**9
-            findings.append(Finding("overlap", a.lock, _lines(a.ok_event, b.ok_event), blame, seconds))
+            findings.append(Finding("overlap", a.lock, lines(a.ok_event, b.ok_event), blame, seconds))
     unsafe, awake = _unsafe(history, found)
     return Verdict(not findings, findings, {"unsafe_seconds": unsafe, "unsafe_seconds_awake": awake})
 
@@ -155,10 +140,12 @@ def _blame(history: History, a: Grant, b: Grant, low: Instant, high: Instant) ->
     if _covered(low, high, spans):
         return "pause"
     for fault in history.faults:
-        if fault.receipt == "landed" and fault.start.get("kind") == "clock" and fault.hits(a.process):
+        if fault.landed and fault.start.get("kind") == "clock" and fault.hits(a.process):
             stop = history.last if fault.stop is None else fault.stop.time
             if fault.start.time < high and stop > a.ok:  # instants that touch don't overlap
                 return "clock"
+    if _unseen(a, b):
+        return "unseen"
     if a.late or b.late:
         return "late-grant"
     return "client"
@@ -202,11 +189,11 @@ def fencing(history: History, found: list[Grant]) -> Verdict:
         same_lock = [a for a in with_token if a.lock == b.lock]
         before = [a for a in same_lock if a.token == b.token and a.ok_event.position < b.ok_event.position]
         if before and before[-1].process != b.process:
-            findings.append(Finding("duplicate", b.lock, _lines(before[-1].ok_event, b.ok_event)))
+            findings.append(Finding("duplicate", b.lock, lines(before[-1].ok_event, b.ok_event)))
         greater = [a for a in same_lock if a.token > b.token and _granted_before(a, b)]  # type: ignore[operator]
         if greater:
             worst = min(greater, key=lambda a: (-(a.token or 0), a.ok_event.position))
-            findings.append(Finding("regression", b.lock, _lines(worst.ok_event, b.ok_event)))
+            findings.append(Finding("regression", b.lock, lines(worst.ok_event, b.ok_event)))
     pairs = list(_pairs(with_token))
     gaps = 0
     for lock in {a.lock for a in with_token}:
@@ -218,7 +205,7 @@ def fencing(history: History, found: list[Grant]) -> Verdict:
         "without_token": len(found) - len(with_token),
         "gaps": gaps,
     }
-    return Verdict(_word(findings, unknown=not found or 2 * len(with_token) < len(found)), findings, stats)
+    return Verdict(word(findings, unknown=not found or 2 * len(with_token) < len(found)), findings, stats)
 
 
 def _granted_before(a: Grant, b: Grant) -> bool:
@@ -227,90 +214,6 @@ def _granted_before(a: Grant, b: Grant) -> bool:
     real_time = a.ok + a.history.uncertainty < b.invoke
     hold_order = precedes(a, b) and not precedes(b, a)
     return real_time or hold_order
-
-
-# fenced and damage
-
-
-def _writes(history: History, resource: str, outcome: str) -> list[Op]:
-    return [
-        op for op in history.ops if op.f == "write" and op.invoke.get("resource") == resource and op.outcome == outcome
-    ]
-
-
-def _accepted(history: History, resource: str) -> list[Op]:
-    return _writes(history, resource, "ok")
-
-
-def _certainly_before(history: History, a: Event, b: Event) -> bool:
-    if a.process == b.process:
-        return a.position < b.position
-    return a.time + history.uncertainty < b.time
-
-
-def resource_verdict(resource: str) -> Callable[[History, list[Grant]], Verdict]:
-    def verdict(history: History, found: list[Grant]) -> Verdict:
-        accepted, unknown = _accepted(history, resource), _writes(history, resource, "info")
-        findings: list[Finding] = []
-        no_order = False
-        for lock in sorted({op.lock for op in accepted}):
-            here = _in_order(history, [op for op in accepted if op.lock == lock])
-            if here is None:
-                no_order = True
-                continue
-            findings += _stale(here)
-            findings += _lost(history, here, [op for op in unknown if op.lock == lock])
-        stats = {
-            "writes": len(accepted),
-            "stale": sum(finding.kind == "stale-write" for finding in findings),
-            "lost": sum(finding.kind == "lost-update" for finding in findings),
-            "unknown_outcome": len(unknown),
-        }
-        return Verdict(_word(findings, unknown=not accepted or no_order), findings, stats)
-
-    return verdict
-
-
-def _in_order(history: History, writes: list[Op]) -> list[Op] | None:
-    """By seq; where some lack it by time, None when two have no certain order."""
-    if all(op.key("seq") is not None for op in writes):
-        return sorted(writes, key=lambda op: (op.key("seq"), _done(op).position))
-
-    def ordered(a: Op, b: Op) -> bool:
-        return _certainly_before(history, _done(a), b.invoke)
-
-    if all(ordered(a, b) or ordered(b, a) for a, b in combinations(writes, 2)):
-        return sorted(writes, key=lambda op: _done(op).position)
-    return None
-
-
-def _done(op: Op) -> Event:
-    assert op.completion is not None
-    return op.completion
-
-
-def _stale(writes: list[Op]) -> Iterator[Finding]:
-    for i, write in enumerate(writes):
-        earlier = [op.key("token") for op in writes[:i] if op.key("token") is not None]
-        if write.key("token") is not None and any(token > write.key("token") for token in earlier):
-            yield Finding("stale-write", write.lock, _lines(_done(write)))
-
-
-def _lost(history: History, writes: list[Op], unknown: list[Op]) -> Iterator[Finding]:
-    for before, write in pairwise(writes):
-        made, read = before.key("version"), write.key("read")
-        if made is None or read is None or made == read:
-            continue
-        possible = [op for op in unknown if not _certainly_before(history, _done(write), op.invoke)]
-        if any(op.key("read") is None or op.key("version") is None for op in possible):
-            continue
-        reached, grew = {made}, True
-        while grew:
-            more = {op.key("version") for op in possible if op.key("read") in reached}
-            grew = not more <= reached
-            reached |= more
-        if read not in reached:
-            yield Finding("lost-update", write.lock, _lines(_done(write)))
 
 
 # linearizable
@@ -325,7 +228,7 @@ def linearizable(history: History, found: list[Grant]) -> Verdict:
         here = [a for a in found if a.lock == lock]
         if not _orderable(history, here):
             findings.append(Finding("no-order", lock, frozenset()))
-    return Verdict(_word(findings, unknown=by_lease.valid == "unknown"), findings)
+    return Verdict(word(findings, unknown=by_lease.valid == "unknown"), findings)
 
 
 def _orderable(history: History, here: list[Grant]) -> bool:
@@ -383,10 +286,10 @@ def _mutex_orderable(ops: list[Op], half: Fraction) -> bool:
         for i, op in enumerate(ops):
             if i in placed or held == (op.f == "acquire"):
                 continue
-            if op.outcome == "ok" and max(now, op.invoke.time - half) > _done(op).time + half:
+            if op.outcome == "ok" and max(now, op.invoke.time - half) > done(op).time + half:
                 continue
             earlier = [j for j, other in enumerate(ops) if other.process == op.process and other.outcome == "ok"]
-            if any(j not in placed and _done(ops[j]).position < op.invoke.position for j in earlier):
+            if any(j not in placed and done(ops[j]).position < op.invoke.position for j in earlier):
                 continue
             if place(placed | {i}):
                 return True
@@ -395,95 +298,13 @@ def _mutex_orderable(ops: list[Op], half: Fraction) -> bool:
     return place(frozenset())
 
 
-# progress and faults
-
-
-def progress(history: History, found: list[Grant]) -> Verdict:
-    bound = history.meta.get("progress_bound")
-    tried = any(op.f == "acquire" for op in history.ops)
-    if bound is None:
-        return Verdict("unknown")
-    findings = []
-    for lock in history.locks:
-        for low, high in _stretches(history, found, lock, nanoseconds(bound)):
-            if high - low > nanoseconds(bound):
-                findings.append(Finding("stuck", lock, frozenset()))
-    return Verdict(_word(findings, unknown=not tried), findings)
-
-
-def _active(history: History, fault: Fault) -> tuple[int, int]:
-    stop = fault.stop.time if fault.stop is not None and fault.undone else history.last
-    return fault.start.time, stop
-
-
-def _stretches(history: History, found: list[Grant], lock: str, bound: Fraction) -> Iterator[tuple[Instant, Instant]]:
-    """The stretches of time that count: cut at every instant that matters, keep the pieces in which all holds, join
-    those that touch where neither a grant nor a fault lies between them."""
-    wants: list[tuple[Instant, Instant]] = []
-    acquires = [op for op in history.ops if op.f == "acquire" and op.lock == lock]
-    for op in acquires:
-        closing = op.completion or op.crash
-        end: Instant = history.last if closing is None else closing.time
-        if op.outcome != "ok" and closing is not None:
-            later = [
-                other.invoke
-                for other in acquires
-                if other.process == op.process and other.invoke.position > op.invoke.position
-            ]
-            again = min(later, key=lambda event: event.position, default=None)
-            if again is not None and again.time - end <= bound / 10:
-                end = again.time
-        wants.append((op.invoke.time, end))
-    blocks: list[tuple[Instant, Instant]] = []
-    for a in found:
-        if a.lock != lock:
-            continue
-        blocks.append((a.ok, a.belief_end))
-        given_back: list[Instant] = [
-            own.completion.time
-            for own in a.own
-            if own.f == "release" and own.outcome == "ok" and own.completion is not None
-        ]
-        if a.ended is not None:
-            given_back.append(a.ended.time)
-        if a.promise is not None:
-            blocks.append((a.ok, max(a.ok, min([a.promise, *given_back]))))
-    for fault in history.faults:
-        if fault.receipt != "skipped":
-            blocks.append(_active(history, fault))
-
-    cuts = {instant for low, high in wants + blocks for instant in (low, high)} | {history.last}
-    start: Instant | None = None
-    instants = sorted(instant for instant in cuts if instant <= history.last)
-    for low, high in pairwise(instants):
-        wanted = any(a <= low and high <= b for a, b in wants)
-        blocked = any(a <= low and high <= b for a, b in blocks)
-        cut = any(a == b == low for a, b in blocks) or any(low in (a, b) for a, b in blocks)
-        if start is not None and (cut or blocked or not wanted):
-            yield start, low
-            start = None
-        if start is None and wanted and not blocked:
-            start = low
-    if start is not None:
-        yield start, instants[-1]
-
-
-def faults(history: History, found: list[Grant]) -> Verdict:
-    counted = [fault for fault in history.faults if fault.receipt != "skipped"]
-    left = [fault for fault in counted if not fault.undone]
-    unproven = [fault for fault in counted if fault.receipt != "landed"]
-    findings = [Finding("not-undone", None, _lines(fault.start)) for fault in left]
-    findings += [Finding("not-landed", None, _lines(fault.start)) for fault in unproven]
-    word: Word = False if left else ("unknown" if unproven else True)
-    return Verdict(word, findings)
-
-
 VERDICTS: dict[str, Callable[[History, list[Grant]], Verdict]] = {
     "exclusion": exclusion,
     "lease": lease,
     "fencing": fencing,
-    "fenced": resource_verdict("fenced"),
-    "damage": resource_verdict("unfenced"),
+    "fenced": of_resource("fenced"),
+    "damage": of_resource("unfenced"),
+    "conduct": conduct,
     "linearizable": linearizable,
     "progress": progress,
     "faults": faults,
