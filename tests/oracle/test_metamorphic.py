@@ -14,7 +14,9 @@ from tests.oracle.generate import Chooser, Event, encode, history
 
 SEEDS = range(5000, 5400)
 #: Verdicts whose findings are about one lock each, so that those of several locks add up.
-BY_LOCK = ("exclusion", "lease", "fencing", "fenced", "damage", "progress")
+BY_LOCK = ("exclusion", "lease", "fencing", "fenced", "damage", "conduct", "progress")
+#: All but the one that says whether faults came about: what a history's contenders and its service are accused of.
+ACCUSING = (*BY_LOCK, "linearizable")
 
 
 @pytest.fixture(scope="module")
@@ -22,15 +24,15 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("changed") / "history.jsonl"
 
 
-def judged(path: Path, events: list[Event]) -> dict[str, Any]:
+def judged(path: Path, events: list[Event], *, partial: bool = False) -> dict[str, Any]:
     path.write_bytes(encode(events))
-    return judge(read(path)).to_json()
+    return judge(read(path), partial=partial).to_json()
 
 
 def split(seed: int) -> tuple[Event, list[Event]]:
     events = history(Chooser.seeded(seed))
     meta = events.pop(0) if events[0]["type"] == "meta" else {"type": "meta"}
-    return meta, events
+    return meta | {"end": None}, [event for event in events if event["type"] != "end"]
 
 
 def said(judgement: dict[str, Any]) -> dict[str, Any]:
@@ -76,7 +78,8 @@ def test_each_lock_apart(path: Path) -> None:
     for seed in SEEDS:
         meta, events = split(seed)
         locks = sorted({event.get("lock") or "lock" for event in events if event["f"] not in ("fault", "crash", "end")})
-        end = {"time": max(event["time"] for event in events), "process": "harness", "type": "info", "f": "end"}
+        last = max((event["time"] for event in events if event["f"] != "audit"), default=0)
+        end = {"time": last, "process": "harness", "type": "info", "f": "end"}
         whole = judged(path, [meta, *events])
         parts = []
         for lock in locks:
@@ -101,7 +104,7 @@ def test_an_acquire_of_unknown_outcome_accuses_nobody(path: Path) -> None:
         meta, events = split(seed)
         before = judged(path, [meta, *events])["verdicts"]
         choices = Chooser.seeded(seed)
-        at = choices.among(events)
+        at = choices.among([event for event in events if event["f"] != "audit"] or events)
         asks = {"time": at["time"], "process": 77, "type": "invoke", "f": "acquire", "lock": at.get("lock")}
         after = judged(path, [meta, *events, asks])["verdicts"]
         for name in ("exclusion", "lease", "fencing", "fenced", "damage", "linearizable", "faults"):
@@ -129,3 +132,85 @@ def test_a_holder_that_asks_again_accuses_nobody(path: Path) -> None:
             added += 1
             break
     assert added > 200
+
+
+def test_a_mark_that_clears(path: Path) -> None:
+    """Renewals that are unseen, and answers that prove nothing: the service is accused of less, never of more."""
+    cleared = Counter[str]()
+    for seed in SEEDS:
+        meta, events = split(seed)
+        before = judged(path, [meta, *events])["verdicts"]
+        for mark, of, spared in (
+            ({"renewals": "unseen"}, ("acquire",), ("exclusion", "fencing", "fenced", "damage", "conduct", "faults")),
+            ({"proves": False}, ("renew", "release"), ("exclusion", "fenced", "damage", "conduct", "faults")),
+        ):
+            marked = [event | mark if (event["f"] in of and event["type"] == "ok") else event for event in events]
+            after = judged(path, [meta, *marked])["verdicts"]
+            for name in spared:
+                assert before[name]["valid"] == after[name]["valid"], (seed, mark, name)
+            for name in ("lease", "fencing", "linearizable"):
+                assert before[name]["valid"] is not True or after[name]["valid"] is not False, (seed, mark, name)
+                cleared[name] += before[name]["valid"] is False and after[name]["valid"] is not False
+    assert cleared["lease"], "no mark cleared anybody"
+
+
+def test_a_fault_of_others_accuses_nobody(path: Path) -> None:
+    """The same fault, done by somebody else: no word turns to false that was not."""
+    others = 0
+    for seed in SEEDS:
+        meta, events = split(seed)
+        before = judged(path, [meta, *events])["verdicts"]
+        outside = [event | ({"kind": "outside"} if event["f"] == "fault" else {}) for event in events]
+        after = judged(path, [meta, *outside])["verdicts"]
+        for name in (*ACCUSING, "faults"):
+            assert before[name]["valid"] is False or after[name]["valid"] is not False, (seed, name)
+        others += outside != events
+    assert others > 50
+
+
+def test_what_no_verdict_looks_at(path: Path) -> None:
+    """`bit`, `started` and the kind at a fault's stop: nothing but the stats of `faults` differs."""
+    for seed in SEEDS:
+        meta, events = split(seed)
+        before, after = (
+            judged(path, [meta | {"started": started}, *changed])
+            for started, changed in (
+                (None, events),
+                (
+                    "2024-02-29T23:59:59.123456-07:00",
+                    [event | ({"bit": True, "kind": "x"} if event.get("phase") == "stop" else {}) for event in events],
+                ),
+            )
+        )
+        for judgement in (before, after):
+            judgement["verdicts"]["faults"]["stats"] = None
+        assert before == after, seed
+
+
+def test_audits_are_no_events_for_other_verdicts(path: Path) -> None:
+    """However late they come."""
+    audited = 0
+    for seed in SEEDS:
+        meta, events = split(seed)
+        with_audits = [event | ({"time": event["time"] + 10**12} if event["f"] == "audit" else {}) for event in events]
+        before = said(judged(path, [meta, *(event for event in events if event["f"] != "audit")]))["verdicts"]
+        after = said(judged(path, [meta, *with_audits]))["verdicts"]
+        for name in before:
+            assert name in ("fenced", "damage") or before[name] == after[name], (seed, name)
+        audited += with_audits != events
+    assert audited > 50
+
+
+def test_a_kept_promise_of_an_end_changes_nothing(path: Path) -> None:
+    """With the end that it promised, a history is judged as without the promise; so is what is there of one without."""
+    for seed in SEEDS:
+        meta, events = split(seed)
+        before = said(judged(path, [meta, *events]))
+        promised = [meta | {"end": True}, *events]
+        assert said(judged(path, [*promised, {"type": "end", "events": len(events)}])) == before, seed
+        assert said(judged(path, promised, partial=True)) == before, seed
+        verdicts = judged(path, promised)["verdicts"]
+        assert {verdict["valid"] for verdict in verdicts.values()} == {"unknown"}, seed
+        assert {name: verdict["count"] for name, verdict in verdicts.items()} == {
+            name: verdict[1] for name, verdict in before["verdicts"].items()
+        }, seed

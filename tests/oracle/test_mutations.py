@@ -14,7 +14,7 @@ from checkers import judge
 from harness.history.reader import read
 
 SECOND = 10**9
-ALL = {"exclusion", "lease", "fencing", "fenced", "damage", "linearizable", "progress", "faults"}
+ALL = {"exclusion", "lease", "fencing", "fenced", "damage", "conduct", "linearizable", "progress", "faults"}
 
 Event = dict[str, Any]
 
@@ -24,10 +24,14 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("mutated") / "history.jsonl"
 
 
-def false_verdicts(path: Path, events: list[Event]) -> set[str]:
+def words(path: Path, events: list[Event], *, partial: bool = False) -> dict[str, Any]:
     path.write_text("".join(json.dumps(event) + "\n" for event in events))
-    verdicts = judge(read(path)).verdicts
-    return {name for name in ALL if verdicts[name].valid is False}
+    verdicts = judge(read(path), partial=partial).verdicts
+    return {name: verdicts[name].valid for name in ALL}
+
+
+def false_verdicts(path: Path, events: list[Event]) -> set[str]:
+    return {name for name, word in words(path, events).items() if word is False}
 
 
 def place(events: list[Event], **keys: Any) -> int:
@@ -39,7 +43,8 @@ def place(events: list[Event], **keys: Any) -> int:
 @st.composite
 def valid(draw: st.DrawFn, ttl: int = 30) -> list[Event]:
     """Hand-overs of one lock, one after the other within the ttl, each with a write to both resources, and a fault that
-    was undone. All eight verdicts are true. Grant n has token 10 n and reads version n - 1."""
+    was undone, and an audit of each resource. All nine verdicts are true. Grant n has token 10 n and reads version n - 1;
+    its writes have the id n."""
     events: list[Event] = [{"type": "meta", "format": 1, "ttl": ttl, "progress_bound": 1000}]
     time = 0
 
@@ -60,7 +65,7 @@ def valid(draw: st.DrawFn, ttl: int = 30) -> list[Event]:
             add(following, "invoke", "acquire")
             waiting.add(following)
         for resource in ("fenced", "unfenced"):
-            add(process, "invoke", "write", resource=resource, token=10 * n, read=n - 1, version=n)
+            add(process, "invoke", "write", resource=resource, token=10 * n, read=n - 1, version=n, id=n)
             add(process, "ok", "write", resource=resource, seq=n)
         add(process, "invoke", "release")
         add(process, "ok", "release")
@@ -68,18 +73,18 @@ def valid(draw: st.DrawFn, ttl: int = 30) -> list[Event]:
             fault = {"id": "f", "kind": "kill", "targets": ["n1"], "processes": []}
             add("nemesis", "info", "fault", phase="start", receipt="landed", **fault)
             add("nemesis", "info", "fault", phase="stop", receipt="undone", **fault)
+    for resource in ("fenced", "unfenced"):
+        add("harness", "info", "audit", resource=resource, ids=[*range(1, len(processes) + 1)])
     return events
 
 
 def test_nothing_is_wrong_before(path: Path) -> None:
-    """What the mutations start from: all eight verdicts are true."""
+    """What the mutations start from: all nine verdicts are true."""
 
     @settings(max_examples=40, deadline=None)
     @given(events=valid())
     def check(events: list[Event]) -> None:
-        path.write_text("".join(json.dumps(event) + "\n" for event in events))
-        verdicts = judge(read(path)).verdicts
-        assert {name: verdicts[name].valid for name in ALL} == dict.fromkeys(ALL, True)
+        assert words(path, events) == dict.fromkeys(ALL, True)
 
     check()
 
@@ -203,3 +208,127 @@ def test_the_service_ends_it_early(path: Path, events: list[Event], n: int) -> N
     }
     events.insert(at + 1, lost)
     assert false_verdicts(path, events) == {"lease", "linearizable"}
+
+
+RESOURCES = {"fenced": "fenced", "unfenced": "damage"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(events=valid(), n=st.integers(1, 3), resource=st.sampled_from(sorted(RESOURCES)))
+def test_a_row_deleted_behind_the_back(path: Path, events: list[Event], n: int, resource: str) -> None:
+    """An acknowledged write that the audit doesn't find: the verdict on that resource alone."""
+    at = place(events, f="audit", resource=resource)
+    events[at] = events[at] | {"ids": [each for each in events[at]["ids"] if each != n]}
+    assert false_verdicts(path, events) == {RESOURCES[resource]}
+    # Had its answer been lost, nobody could say that it should be there.
+    answer = place(events, f="write", type="ok", resource=resource, seq=n)
+    events[answer] = {key: value for key, value in events[answer].items() if key != "seq"} | {"type": "info"}
+    assert false_verdicts(path, events) == set()
+
+
+@settings(max_examples=60, deadline=None)
+@given(events=valid(), n=st.integers(1, 3), resource=st.sampled_from(sorted(RESOURCES)))
+def test_a_refused_write_that_is_there(path: Path, events: list[Event], n: int, resource: str) -> None:
+    """A ghost; the same where the audit doesn't have it, or has one that nobody wrote, is nothing."""
+    release = [i for i, event in enumerate(events) if (event.get("f"), event["type"]) == ("release", "invoke")][n - 1]
+    now = {"time": events[release]["time"], "process": events[release]["process"], "f": "write", "resource": resource}
+    events[release:release] = [now | {"type": "invoke", "id": 99}, now | {"type": "fail"}]
+    assert false_verdicts(path, events) == set()
+    at = place(events, f="audit", resource=resource)
+    assert false_verdicts(path, _with(events, at, ids=[*events[at]["ids"], 77])) == set()
+    assert false_verdicts(path, _with(events, at, ids=[*events[at]["ids"], 99])) == {RESOURCES[resource]}
+
+
+def _with(events: list[Event], at: int, **keys: Any) -> list[Event]:
+    return [*events[:at], events[at] | keys, *events[at + 1 :]]
+
+
+def _after_release(events: list[Event], n: int, f: str, **keys: Any) -> list[Event]:
+    """One more operation, ok, of the one who had grant n, between its release and whatever comes next."""
+    given = [i for i, event in enumerate(events) if (event.get("f"), event["type"]) == ("release", "ok")][n - 1]
+    now = {"time": events[given]["time"], "process": events[given]["process"], "f": f, **keys}
+    return [*events[: given + 1], now | {"type": "invoke"}, now | {"type": "ok"}, *events[given + 1 :]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(events=valid(), n=st.integers(1, 3), resource=st.sampled_from(sorted(RESOURCES)))
+def test_a_write_after_the_release(path: Path, events: list[Event], n: int, resource: str) -> None:
+    """By the contender's own account it held nothing; the resource need not mind."""
+    assert false_verdicts(path, _after_release(events, n, "write", resource=resource, seq=100)) == {"conduct"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(events=valid(), n=st.integers(1, 3), proves=st.sampled_from([None, True, False]))
+def test_a_renewal_after_the_release(path: Path, events: list[Event], n: int, proves: bool | None) -> None:
+    """Whatever its ok proves: who gave the lock up keeps it from everybody else. A refused one harms nobody."""
+    changed = _after_release(events, n, "renew", proves=proves)
+    assert false_verdicts(path, changed) == {"conduct"}
+    refused = [
+        event | ({"type": "fail"} if (event.get("f"), event["type"]) == ("renew", "ok") else {}) for event in changed
+    ]
+    assert false_verdicts(path, refused) == set()
+
+
+@settings(max_examples=60, deadline=None)
+@given(events=valid(ttl=1), n=st.integers(1, 2))
+def test_renewals_that_nobody_sees(path: Path, events: list[Event], n: int) -> None:
+    """A hold that outlasts its first ttl, and is given on: the service or the client, nobody can tell which."""
+    at = place(events, f="acquire", type="ok", token=10 * n)
+    same = events[at]["process"] == events[place(events, f="acquire", type="ok", token=10 * (n + 1))]["process"]
+    _take_release(events, at)
+    seen = words(path, events)
+    unseen = words(path, _with(events, at, renewals="unseen"))
+    assert seen == dict.fromkeys(ALL, True) | ({} if same else {"exclusion": False})
+    assert unseen == seen | ({} if same else {"lease": "unknown", "linearizable": "unknown"})
+
+
+@settings(max_examples=40, deadline=None)
+@given(events=valid(), n=st.integers(1, 3))
+def test_a_renewal_after_its_end(path: Path, events: list[Event], n: int) -> None:
+    """The service said that the lease was over, in its time, and then renewed it. An ok that proves nothing is no such word."""
+    at = place(events, f="acquire", type="ok", token=10 * n)
+    now = {"time": events[at]["time"], "process": events[at]["process"]}
+    events[at] = events[at] | {"ttl": 0}
+    lost = now | {"type": "info", "f": "lost", "reason": "expired"}
+    renewed = [now | {"type": "invoke", "f": "renew"}, now | {"type": "ok", "f": "renew"}]
+    release = next(i for i in range(at, len(events)) if (events[i].get("f"), events[i]["type"]) == ("release", "ok"))
+    events[release] = events[release] | {"proves": False}
+    revived = [*events[: at + 1], lost, *renewed, *events[at + 1 :]]
+    assert false_verdicts(path, revived) == {"lease", "linearizable", "conduct"}
+    silent = [event | ({"proves": False} if event.get("f") == "renew" else {}) for event in revived]
+    assert false_verdicts(path, silent) == {"conduct"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(events=valid(), kind=st.sampled_from(["outside", "kill"]))
+def test_what_somebody_else_did(path: Path, events: list[Event], kind: str) -> None:
+    """Nobody gets the lock any more while a fault is there: a fault of ours that stays is false, one from outside a doubt."""
+    time = events[-1]["time"]
+    fault = {
+        "time": time,
+        "process": "nemesis",
+        "type": "info",
+        "f": "fault",
+        "phase": "start",
+        "id": "o",
+        "kind": kind,
+    }
+    asks = {"time": time + SECOND, "process": 9, "type": "invoke", "f": "acquire"}
+    end = {"time": time + 1002 * SECOND, "process": "harness", "type": "info", "f": "end"}
+    said = words(path, [*events, fault | {"receipt": "landed"}, asks, end])
+    ours = {"faults": False} if kind == "kill" else {"faults": "unknown", "progress": "unknown"}
+    assert said == dict.fromkeys(ALL, True) | ours
+
+
+@settings(max_examples=40, deadline=None)
+@given(events=valid(), data=st.data())
+def test_a_file_that_was_cut_off(path: Path, events: list[Event], data: st.DataObject) -> None:
+    """Lines are gone behind some point, or one in the middle: nothing can be said, unless what is there is asked for."""
+    end = {"type": "end", "events": len(events) - 1}
+    promised = [events[0] | {"end": True}, *events[1:]]
+    assert words(path, [*promised, end]) == dict.fromkeys(ALL, True)
+    left = data.draw(st.integers(1, len(promised)))
+    assert words(path, promised[:left]) == dict.fromkeys(ALL, "unknown")
+    assert words(path, promised[:left], partial=True) == words(path, events[:left])
+    audit = place(promised, f="audit", resource="fenced")
+    assert words(path, [*promised[:audit], *promised[audit + 1 :], end]) == dict.fromkeys(ALL, "unknown")
