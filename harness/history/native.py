@@ -207,8 +207,10 @@ class _Part:
         if b"" in lines:
             numbers = numbers[np.fromiter(map(bool, lines), bool, len(lines))]
             lines = [text for text in lines if text]
-        if self.end is not None and any(text.strip(_JSON_SPACE) for text in lines):
-            raise not_last(self.end, self.path)
+        if self.end is not None:
+            if any(text.strip(_JSON_SPACE) for text in lines):
+                raise not_last(self.end, self.path)
+            return
         columns = self._fast_to_the_end(lines, numbers) if _is_utf8(chunk) else None
         if columns is None:
             columns = self._exactly(lines, numbers)

@@ -323,6 +323,14 @@ def test_the_error_in_the_second_half_has_its_line(tmp_path: Path, ways: Any) ->
     assert {result[0] for result in ways(lambda: outcome(path))} == {len(lines)}
 
 
+def test_white_space_behind_the_end_line(tmp_path: Path, ways: Any) -> None:
+    """Blank lines behind the end take nothing from it, in however many pieces the file is read: it isn't cut off."""
+    end = '{"type": "end", "events": 1}'
+    path = written(tmp_path, f'{{"type": "meta", "end": true}}\n{ACQUIRE}\n{end}\n{" " * 70}\n\n{" " * 200}\n')
+    assert [result["counted"] for result in ways(lambda: outcome(path))] == [1] * 4
+    assert not read(path).cut_off
+
+
 def test_ties_come_by_line_and_lines_need_no_order(tmp_path: Path) -> None:
     """Rows are sorted by time, ties by line."""
     rows = [3, 1, 2, 1]

@@ -39,9 +39,9 @@ def main() -> int:
             events = history(choices)
             data = encode(events)
             odd = choices.pick(100)
-            if odd < 3:
+            if odd < 6:
                 data = corrupt(choices, events)
-            elif odd < 6:
+            elif odd < 9:
                 data = encode_doubled(choices, events)
             judgement = ours(data)
             found = disagreements(data, path)

@@ -25,6 +25,7 @@ def read_exactly(data: bytes, path: Path) -> History:
     for number, line in enumerate(data.split(b"\n"), 1):
         if not line.strip(b" \t\r"):
             continue
+        builder.expect_more()
         event = native.decode_line(line, number, path)
         if number == 1 and isinstance(event, dict) and event.get("type") == "meta":
             meta = parse_meta(event, 1, path)
