@@ -131,7 +131,8 @@ def _own(grant: Grant) -> None:
             if completion is not None and completion.position > end:
                 completion = None  # completed only after that next acquire invoke or crash: counts as info
             outcome = "info" if completion is None else completion.type
-            ttl = op.key("ttl") if completion is not None else op.invoke.get("ttl")
+            # An answer that came too late to count still says what was asked for.
+            ttl = op.key("ttl") if op.outcome == "ok" else op.invoke.get("ttl")
             proves = completion is None or completion.get("proves") is not False
             if op.f == "renew" and outcome == "ok" and not proves:
                 outcome = "info"  # an ok that proves nothing
