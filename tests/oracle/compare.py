@@ -42,14 +42,14 @@ def theirs(data: bytes, path: Path, *, partial: bool = False) -> dict[str, Any] 
         return error
 
 
-def disagreements(data: bytes, path: Path) -> list[str]:
-    """Where the two differ, in words, on all of it or on what is there of it; empty when they agree."""
-    oracle, checked = ours(data), theirs(data, path)
-    found = differences(oracle, checked)
+def disagreements(data: bytes, path: Path, oracle: Judgement | Malformed | None = None) -> list[str]:
+    """Where the two differ, in words, on all of it or on what is there of it; empty when they agree. `oracle` is what
+    the oracle says, where that is known."""
+    oracle = ours(data) if oracle is None else oracle
+    found = differences(oracle, theirs(data, path))
     if isinstance(oracle, Judgement) and oracle.cut_off:
-        oracle = ours(data, partial=True)
-        checked = theirs(data, path, partial=True)
-        found += [f"--partial: {what}" for what in differences(oracle, checked)]
+        partly = differences(ours(data, partial=True), theirs(data, path, partial=True))
+        found += [f"--partial: {what}" for what in partly]
     return found
 
 

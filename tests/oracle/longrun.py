@@ -44,7 +44,7 @@ def main() -> int:
             elif odd < 9:
                 data = encode_doubled(choices, events)
             judgement = ours(data)
-            found = disagreements(data, path)
+            found = disagreements(data, path, judgement)
             if found:
                 disagreed += 1
                 print(f"--- seed {seed}\n{data.decode(errors='replace')}" + "\n".join(found), flush=True)

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
@@ -154,7 +155,7 @@ class History:
     def uncertainty(self) -> Fraction:
         return nanoseconds(self.setting("uncertainty", 0))
 
-    @property
+    @cached_property
     def last(self) -> int:
         """The time of the last event, whatever event it is, save an audit."""
         return max((event.time for event in self.events if event.f != "audit"), default=0)
@@ -255,7 +256,8 @@ def _check_event(number: int, keys: dict[str, Any]) -> None:
     def must(name: str, fits: Callable[[Any], bool]) -> None:
         if keys.get(name) is None:
             raise Malformed([number], f"{name} is missing")
-        may(name, fits)
+        if not fits(keys[name]):
+            raise Malformed([number], f"{name} is ill-typed")
 
     def may(name: str, fits: Callable[[Any], bool]) -> None:
         if keys.get(name) is not None and not fits(keys[name]):
