@@ -48,6 +48,18 @@ def _twice(c: Chooser, events: list[Event]) -> list[Event] | None:
     return _again(events, c.among(having)) if having else None
 
 
+def _of_another(c: Chooser, events: list[Event]) -> list[Event] | None:
+    """A single event that isn't `info`, or one of somebody who has no such events."""
+    having = _of(events, "acquire", "renew", "release", "write", "lost", "crash", "fault", "audit")
+    if not having:
+        return None
+    at = c.among(having)
+    if events[at]["f"] in ("lost", "crash", "fault", "audit") and c.chance(50):
+        return _with(events, at, type=c.among(("invoke", "ok", "fail")))
+    others = {"fault": (0, "harness"), "audit": (0, "nemesis")}
+    return _with(events, at, process=c.among(others.get(events[at]["f"], ("nemesis", "harness"))))
+
+
 def _lease_from(c: Chooser, events: list[Event]) -> list[Event] | None:
     having = [at for at in _of(events, "acquire") if events[at]["type"] == "ok"]
     return _with(events, at := c.among(having), lease_from=events[at]["time"] + 1) if having else None
@@ -157,6 +169,7 @@ _CHANGES: tuple[Change, ...] = (
     _ill_typed,
     _ill_typed,
     _twice,
+    _of_another,
     _lease_from,
     _fault,
     _meta,

@@ -270,6 +270,10 @@ def _check_event(number: int, keys: dict[str, Any]) -> None:
     may("lock", lambda value: isinstance(value, str))
     if keys["f"] not in PAIRED + SINGLE:
         return
+    who = {"fault": "nemesis", "audit": "harness"}.get(keys["f"])
+    must("process", lambda value: _integer(value) if who is None else value == who)
+    if keys["f"] in SINGLE:
+        must("type", lambda value: value == "info")
     may("token", _integer)
     may("lease_from", _integer)
     may("ttl", _seconds)
@@ -285,7 +289,7 @@ def _check_event(number: int, keys: dict[str, Any]) -> None:
         must("ids", lambda value: isinstance(value, list) and all(_id(each) for each in value))
     if keys["f"] == "fault":
         must("phase", lambda value: value in ("start", "stop"))
-        must("id", lambda value: isinstance(value, str | int))
+        must("id", _id)
         may("what", lambda value: isinstance(value, str))
         may("bit", lambda value: isinstance(value, bool) or value == "immune")
 
