@@ -89,7 +89,7 @@ def test_linearizable_is_false_exactly_when_lease_or_fencing_is(path: Path, toke
     both = {True: 0, False: 0}
     for seed in range(1000):
         path.write_bytes(encode(history(Chooser.seeded(seed), owners=True, tokens=tokens)))
-        verdicts = judge(read(path)).verdicts
+        verdicts = judge(read(path), partial=True).verdicts
         either = verdicts["lease"].valid is False or verdicts["fencing"].valid is False
         assert (verdicts["linearizable"].valid is False) == either, path.read_text()
         both[either] += 1
