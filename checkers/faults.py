@@ -66,7 +66,8 @@ _BEFELL = {"killed": "killed", "disconnected": "disconnected from its network", 
 def _outside(fault: Fault) -> Finding:
     """Names the node, what befell it, and for how long."""
     what = fault.what or PAUSED
-    on = ", ".join([*fault.targets, *(f"contender {process}" for process in fault.processes)]) or "something"
+    named = [*fault.targets, *(f"contender {process}" for process in fault.processes)]
+    on = ", ".join(named) or "a node that is not named"
     text = f"somebody other than the nemesis did this to {on}: {_BEFELL.get(what, what)}"
     if fault.stop is None or fault.stop_line is None:
         text += ", to the end of the history"

@@ -9,9 +9,10 @@ Two things can be seen from here that nobody else sees with their times:
 
 A busy machine makes it late too, and that is nobody's doing. So what the kernel says that the threads of this process
 spent waiting for a processor (/proc/self/task/*/schedstat), what they computed, and what a hypervisor took from the
-machine meanwhile, is no gap: a stopped or frozen process does none of it. All its threads, because the one that ticks
-may wait for the interpreter's lock while the one that holds it waits for a processor (seen: a third of a second, at
-ten times as much load as there were processors). Where the kernel doesn't count that, only suspensions are told.
+machine meanwhile, is no gap: a stopped or frozen process does none of it. All its threads count, because the one that
+ticks may wait for the interpreter's lock while the one that holds it waits for a processor. (A gap of a third of a
+second that nobody had made was seen once, at ten times as much load as there were processors; that this was its way is
+a guess, since it could not be made to come again.) Where the kernel doesn't count that, only suspensions are told.
 """
 
 from __future__ import annotations
