@@ -56,9 +56,9 @@ def test_a_closed_terminal_ends_a_trial_like_ctrl_c(tmp_path: Path) -> None:
     os.close(theirs)
     engine = Engine()
     try:
-        eventually("its first nodes", lambda: len(of_process(engine, process.pid)) > 3, 60)
+        eventually("its first nodes", lambda: len(of_process(engine, process.pid)) > 3, 150)
         os.close(ours)
-        assert process.wait(60) == 130
+        assert process.wait(120) == 130
     finally:
         process.kill()
         process.wait()
