@@ -149,9 +149,12 @@ def until_gone(
         time.sleep(LOOKS_APART_SECONDS)
 
 
-def remove(engine: Engine, things: Iterable[Thing], *, within_seconds: float = DEADLINE_SECONDS) -> list[str]:
-    """Remove them, containers first, networks and volumes after; returns what stayed, one sentence each."""
-    deadline = time.monotonic() + within_seconds
+def remove(engine: Engine, things: Iterable[Thing], *, within_seconds: float | None = None) -> list[str]:
+    """Remove them, containers first, networks and volumes after; returns what stayed, one sentence each.
+
+    In `DEADLINE_SECONDS` when nothing else is said.
+    """
+    deadline = time.monotonic() + (DEADLINE_SECONDS if within_seconds is None else within_seconds)
     todo = list(things)
     stayed: list[str] = []
     for kind in ("container", "network", "volume"):

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from docker import APIClient
+from docker.errors import APIError
 
 from harness.runtime import removal
 from harness.runtime.docker import DockerRuntime, DockerSite
@@ -53,3 +55,18 @@ def eventually(what: str, look: Callable[[], Any], seconds: float = 20.0) -> Any
             return seen
         assert time.monotonic() < deadline, f"{what} was awaited for {seconds:g} s; seen last: {seen!r}"
         time.sleep(0.02)
+
+
+def pause(api: APIClient, container: str) -> None:
+    """`docker pause`, asked again while the kernel can't: runc gives up early ("unable to freeze") when it is busy."""
+
+    def paused() -> bool:
+        try:
+            api.pause(container)
+        except APIError as error:
+            if "unable to freeze" not in str(error):
+                raise
+            return False
+        return True
+
+    eventually(f"{container} to be paused", paused)

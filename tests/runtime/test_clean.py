@@ -15,6 +15,7 @@ from harness.commands.clean import command
 from harness.errors import HarnessError, UsageError
 from harness.runtime import labels, removal
 from harness.runtime.docker import DockerRuntime
+from tests.runtime.conftest import pause
 
 pytestmark = pytest.mark.docker
 
@@ -76,8 +77,8 @@ def test_a_killed_harness_leaves_what_clean_removes(other: Other, runtime: Docke
     (found,) = removal.find(runtime.engine, other.site_id)
     assert len(found.things) == 4
     other.kill()
-    runtime.engine.api.pause(f"fencepost-{other.site_id}-n1-service")
-    runtime.engine.api.pause(f"fencepost-{other.site_id}-n2")
+    pause(runtime.engine.api, f"fencepost-{other.site_id}-n1-service")
+    pause(runtime.engine.api, f"fencepost-{other.site_id}-n2")
 
     dry = fencepost_clean(*site, "--dry-run")
     assert dry.output.count("would remove ") == 4
@@ -148,7 +149,7 @@ def test_what_will_not_go_is_told(runtime: DockerRuntime, monkeypatch: pytest.Mo
         assert error.value.exit_code == 4
         assert [str(thing) for thing in removal.find(runtime.engine, site.id)[0].things] == [f"volume {volume}"]
         with pytest.raises(HarnessError, match=f"left of site {site.id}: volume {volume}"):
-            site.close()
+            site.close(within_seconds=0.5)
     finally:
         runtime.engine.api.remove_container(user["Id"], force=True)
         site.close()

@@ -20,7 +20,7 @@ from harness.runtime.base import Node, NodeSpec, ServiceSpec, Site
 from harness.runtime.docker import DockerRuntime, DockerSite
 from harness.runtime.owner import Owner
 from harness.runtime.pod import CAPABILITIES, DockerNode
-from tests.runtime.conftest import eventually
+from tests.runtime.conftest import eventually, pause
 
 pytestmark = pytest.mark.docker
 
@@ -559,9 +559,9 @@ def test_frozen_and_paused_nodes_go_like_others(open_site: Callable[[], DockerSi
         node.start_service(SLEEPER)
     (pid,) = pids(nodes[0], "sleep", "12345")
     assert nodes[0].run(["sh", "-c", f"kill -STOP {pid}"]).exit_code == 0
-    runtime.engine.api.pause(f"fencepost-{site.id}-paused-service")
-    runtime.engine.api.pause(f"fencepost-{site.id}-deep-service")
-    runtime.engine.api.pause(f"fencepost-{site.id}-deep")
+    pause(runtime.engine.api, f"fencepost-{site.id}-paused-service")
+    pause(runtime.engine.api, f"fencepost-{site.id}-deep-service")
+    pause(runtime.engine.api, f"fencepost-{site.id}-deep")
     assert nodes[1].service_running() == (True, "paused")
     began = time.monotonic()
     site.remove_nodes(nodes)

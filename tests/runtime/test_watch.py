@@ -15,7 +15,7 @@ from harness.errors import HarnessError
 from harness.runtime.base import NodeSpec, Seen, ServiceSpec
 from harness.runtime.docker import DockerSite
 from harness.runtime.watch import DockerWatch
-from tests.runtime.conftest import eventually
+from tests.runtime.conftest import eventually, pause
 
 SLEEPER = ServiceSpec("etcd", command=["sleep", "12345"])
 
@@ -86,7 +86,7 @@ def test_each_act_of_others_is_told_once_in_order_and_with_its_time(site: Docker
     api = site.engine.api
     with watched(site) as (told, watch):
         before = time.time_ns()
-        api.pause(name(site, "n1", "-service"))
+        pause(api, name(site, "n1", "-service"))
         watch.look()
         after = time.time_ns()
         assert told.words() == ends("paused")[:1]
@@ -170,7 +170,7 @@ class Blind(Deaf):
 def test_what_no_event_tells_of_is_found_by_looking(site: DockerSite) -> None:
     """With the stream of events broken all the time, states tell the same, at the latest a second later."""
     api = site.engine.api
-    api.pause(name(site, "n2"))
+    pause(api, name(site, "n2"))
     blind = Blind(site.engine)
     with watched(site, blind) as (told, watch):
         assert told.words() == ends("paused", "n2", "node")[:1], "as it was when the watch began"
@@ -195,7 +195,7 @@ def test_a_stream_that_breaks_is_opened_again_and_nothing_is_lost(site: DockerSi
     engine.deaf = False
     with watched(site, engine) as (told, watch):
         assert engine.opened.wait(10)
-        api.pause(name(site, "n2"))
+        pause(api, name(site, "n2"))
         eventually("the pause", lambda: len(told.seen) == 1)
         engine.deaf = True
         engine.streams[-1].shut()

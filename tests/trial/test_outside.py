@@ -20,6 +20,7 @@ from typing import Any
 import docker
 import pytest
 
+from tests.runtime.conftest import pause
 from tests.trial.test_trial import events, fencepost, record, start, until
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
@@ -79,7 +80,7 @@ class Beside:
     @contextmanager
     def paused(self, node: str, part: str = "node") -> Iterator[None]:
         container = self.container(node, part)
-        container.pause()
+        pause(self.client.api, container.id)
         yield
         container.unpause()
 
