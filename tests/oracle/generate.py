@@ -264,7 +264,7 @@ def _complete(world: _World, slot: tuple[Any, ...], ttls: list[float]) -> None:
         if c.chance(12):
             keys["lease_from"] = world.time - c.between(0, 5) * world.unit
         world.believes[lock, process] = True
-    if f == "renew" and c.chance(25 if type_ == "ok" else 5):  # of an ok alone is it one
+    if f == "renew" and c.chance(25 if type_ == "ok" else 20):  # of an ok alone is it one
         keys["ttl"] = c.among(ttls)
     if type_ == "fail" and f in ("renew", "release"):
         keys["held"] = c.among((False, None, True, False))
