@@ -20,7 +20,7 @@ from tests.oracle.malformed import corrupt
 HERE = Path(__file__).parent
 #: In the order in which they import each other.
 MODULES = ("reading", "intervals", "said", "conduct", "progress", "writes", "verdicts")
-HISTORIES = 6000
+HISTORIES = 15_000
 
 #: A name, the module, what stands there once, and what a reader with that mistake would have written.
 MISTAKES = (
@@ -98,8 +98,7 @@ MISTAKES = (
     ("an audit of all locks", "writes", "or op.lock != audit.lock", ""),
     ("an audit of both resources", "writes",
      'op.lock != audit.lock or op.invoke.get("resource") != resource', "op.lock != audit.lock"),
-    ("some lack seq, all in all", "writes", "if all(op.seq is not None for op in writes)",
-     "if any(op.seq is not None for op in writes)"),
+    ("in order of time, not of seq", "writes", "if all(op.seq is not None for op in writes)", "if False"),
     ("a write that was refused is unheld", "conduct", 'for op in writes if op.outcome != "fail"', "for op in writes"),
     ("only accepted writes are unheld", "conduct", 'for op in writes if op.outcome != "fail"',
      'for op in writes if op.outcome == "ok"'),
@@ -111,14 +110,16 @@ MISTAKES = (
     ("why: an acquire's completion alone", "conduct", "for event in (op.invoke, op.completion)",
      "for event in (op.completion,)"),
     ("why: any acquire", "conduct", 'op.lock == write.lock and op.outcome != "ok"', "op.lock == write.lock"),
-    ("a refused renew is a stray", "conduct", 'op.f == "renew" and op.outcome == "ok"', 'op.f == "renew"'),
+    ("a refused renew is a stray", "conduct", 'op.f == "renew" and op.outcome == "ok"',
+     'op.f == "renew" and op.completion is not None'),
     ("before any grant it is none", "conduct", "        return True, None", "        return False, None"),
     ("only an own release gives up", "conduct", 'event.f == "release" and event.type == "invoke"',
      'event.f == "release" and event in [own.invoke for own in last.own]'),
     ("a crash gives nothing up", "conduct", 'if release or event.f == "crash"', "if release"),
     ("a ttl after the lost is too late", "conduct", "> nanoseconds(last.ttl), lost", ">= nanoseconds(last.ttl), lost"),
     ("at once after the lost", "conduct", "> nanoseconds(last.ttl), lost", "> 0, lost"),
-    ("without a ttl at once", "conduct", 'lost.f != "lost" or last.ttl is None', 'lost.f != "lost"'),
+    ("without a ttl at once", "conduct", " or last.ttl is None:\n        return False, None\n",
+     ":\n        return False, None\n    if last.ttl is None:\n        return True, lost\n"),
     ("one finding a process", "conduct", "-1 if last is None else last.ok_event.position)", "0)"),
     ("without owners too", "conduct", 'history.setting("owners", True) is False', "False"),
     ("true without a grant", "conduct", "unknown=not found", "unknown=False"),
