@@ -3,12 +3,14 @@
     python -m tests.oracle.longrun --histories 100000 --seed 1
 
 Prints how often each word and each kind of finding occurred (a value that never occurs was never tested), and every
-history on which the two disagree, with its own seed. Exit code 1 when there was one.
+history on which the two disagree, with its own seed. Exit code 1 when there was one. A run that is broken off (Ctrl-C,
+SIGTERM) ends its history, says what it has seen so far, and exits with 130.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -31,9 +33,20 @@ def main() -> int:
     words: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     disagreed, began, number = 0, time.monotonic(), 0
+    broken_off = False
+
+    def break_off(*_: object) -> None:
+        nonlocal broken_off
+        broken_off = True
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, break_off)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "history.jsonl"
         for number in range(1, arguments.histories + 1):
+            if broken_off:
+                number -= 1
+                break
             seed = arguments.seed + number - 1
             choices = Chooser.seeded(seed)
             events = history(choices)
@@ -65,7 +78,7 @@ def main() -> int:
     seconds = time.monotonic() - began
     last = arguments.seed + number - 1
     print(f"\n{number} histories (seeds {arguments.seed} to {last}) in {seconds:.0f} s: {disagreed} disagreements")
-    return 1 if disagreed else 0
+    return 1 if disagreed else 130 if broken_off else 0
 
 
 if __name__ == "__main__":
