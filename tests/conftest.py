@@ -1,7 +1,8 @@
-"""Which tests may run side by side: `make test` gives them four processes (pytest-xdist).
+"""Which tests may run side by side: `make test` gives them two processes (pytest-xdist).
 
-Tests that need an engine mostly wait for it: those of one file run in one process, in their order, as they share nodes
-and images; those of another file may run beside them, and so may all that needs none.
+Tests that need an engine mostly wait for it, and share it: all of them run in one process, in their order, as they do
+without xdist. (Image builds and removals beside each other make an engine lose sight of an image for a moment.)
+Everything else runs in the other one meanwhile.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ os.environ.pop("COLUMNS", None)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the tests of a file that need an engine one group, which one process runs."""
+    """Give all tests that need an engine one group, which one process runs."""
     for item in items:
         if item.get_closest_marker("docker") is not None:
-            item.add_marker(pytest.mark.xdist_group(f"engine: {item.path.name}"))
+            item.add_marker(pytest.mark.xdist_group("engine"))

@@ -20,6 +20,7 @@ from checkers import Judgement, judge, plugins
 from harness import registry
 from harness.errors import UsageError
 from harness.history import read
+from tests.interrupts.rounds import hearing
 
 CASE = Path(__file__).parents[2] / "cases" / "clean-handover.jsonl"
 FENCEPOST = Path(sys.executable).with_name("fencepost")
@@ -243,7 +244,8 @@ def test_nobody_takes_the_name_of_ours(install: Install) -> None:
 def test_ctrl_c_ends_the_one_that_hangs(install: Install, tmp_path: Path) -> None:
     """`check` leaves with 130 at once, and takes the checker's process with it."""
     env = install("slow")
-    process = subprocess.Popen([str(FENCEPOST), "check", str(CASE)], env=env, stderr=subprocess.PIPE, text=True)
+    command = [str(FENCEPOST), "check", str(CASE)]
+    process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, preexec_fn=hearing)
     try:
         pid = int(until(lambda: (tmp_path / "slow").exists() and (tmp_path / "slow").read_text(), "it was asked"))
         process.send_signal(signal.SIGINT)
