@@ -53,7 +53,8 @@ class MatrixRun:
         work: queue.SimpleQueue[int] = queue.SimpleQueue()
         for number in _interleaved(self.plan.cells):
             work.put(number)
-        self._write()
+        with self._lock:
+            self._write()
         threads = [
             threading.Thread(target=self._lane, args=(runtime, work, number), name=f"lane-{number}")
             for number in range(min(self.jobs, len(self.plan.cells)))
@@ -61,15 +62,11 @@ class MatrixRun:
         for thread in threads:
             thread.start()
         for thread in threads:
-            while thread.is_alive():
-                thread.join(0.5)  # in slices, so that Ctrl-C reaches the main thread
+            thread.join()
         missing = len(self.plan.cells) - len(self.results)
         if missing and not self.cancel.is_set():
             self._tell(f"{missing} cells were not run")
-        try:
-            self._write()
-        except HarnessError as error:
-            self._tell(str(error))
+        self._save()
         return [self.results[number] for number in sorted(self.results)]
 
     def _lane(self, runtime: Runtime, work: queue.SimpleQueue[int], lane_number: int) -> None:
@@ -127,20 +124,20 @@ class MatrixRun:
         with self._lock:
             self.active.pop(name)
             self.results[number] = result
-            try:
-                self._write_locked()
-            except HarnessError as error:
-                if str(error) not in self.errors:
-                    self.errors.append(str(error))
+        self._save()
         self.on_result(result)
         return result
 
-    def _write(self) -> None:
-        with self._lock:
-            self._write_locked()
+    def _save(self) -> None:
+        """Write matrix.json; what the disk doesn't take is an error of the matrix, and the cells go on."""
+        try:
+            with self._lock:
+                self._write()
+        except HarnessError as error:
+            self._tell(str(error))
 
-    def _write_locked(self) -> None:
-        """matrix.json after every cell, so that a matrix that is cut short still has its page."""
+    def _write(self) -> None:
+        """matrix.json after every cell, so that a matrix that is cut short still has its page. Needs the lock."""
         record = {
             "format": 1,
             "rules": RULES,

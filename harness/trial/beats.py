@@ -184,17 +184,10 @@ class Beats:
             begin = int(seen["begin_ns"]) - self.epoch_ns
             end = None if seen["end_ns"] is None else int(seen["end_ns"]) - self.epoch_ns
             if seen["what"] == "stopped":
-                self._stop_of_process(name, seen, begin, end)
+                tell_stop(self.outsiders, name, seen, begin, end)
             elif end is not None:
                 with self._lock:
                     self.gaps.append(Gap(name, begin, end, seen["what"] == "suspended", float(seen["seconds"])))
-
-    def _stop_of_process(self, name: str, seen: Mapping[str, Any], begin: int, end: int | None) -> None:
-        part = f"process {seen['pid']}"
-        if end is None:
-            self.outsiders.begin(name, part, "paused", begin, f"{part} ({seen['comm']}) was stopped by a signal")
-        else:
-            self.outsiders.finish(name, part, "paused", end, f"{part} goes on")
 
     # -- gaps -----------------------------------------------------------------------------------------------------
 
@@ -255,6 +248,15 @@ def overlapping(gaps: Sequence[Gap]) -> list[list[Gap]]:
     return groups
 
 
+def tell_stop(outsiders: Outsiders, node: str, stop: Mapping[str, Any], begin: int, end: int | None) -> None:
+    """A process that somebody stopped, or let go on (`nemesis.agent.watching.Stops`); in times of the history."""
+    part = f"process {stop['pid']}"
+    if end is None:
+        outsiders.begin(node, part, "paused", begin, f"{part} ({stop['comm']}) was stopped by a signal")
+    else:
+        outsiders.finish(node, part, "paused", end, f"{part} goes on")
+
+
 class _ResourceStates:
     """The states of the resource's processes, asked for on the stream of a small shell loop on its node."""
 
@@ -305,9 +307,4 @@ class _ResourceStates:
         stats = [Stat(text) for text in lines]
         stopped = {(stat.pid, stat.started): stat.comm for stat in stats if stat.state == "T"}
         for stop in self._stops.at(now, stopped):
-            part = f"process {stop['pid']}"
-            if stop["end_ns"] is None:
-                seen = f"{part} ({stop['comm']}) was stopped by a signal"
-                self._outsiders.begin(self._node.name, part, "paused", stop["begin_ns"], seen)
-            else:
-                self._outsiders.finish(self._node.name, part, "paused", now, f"{part} goes on")
+            tell_stop(self._outsiders, self._node.name, stop, stop["begin_ns"], stop["end_ns"])
