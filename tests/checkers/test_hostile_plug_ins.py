@@ -10,9 +10,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +20,10 @@ from checkers import Judgement, judge, plugins
 from harness import registry
 from harness.errors import UsageError
 from harness.history import read
+from tests import waiting
 from tests.interrupts.rounds import hearing
+
+until = partial(waiting.until, seconds=30.0)
 
 CASE = Path(__file__).parents[2] / "cases" / "clean-handover.jsonl"
 FENCEPOST = Path(sys.executable).with_name("fencepost")
@@ -164,15 +167,6 @@ def alive(pid: int) -> bool:
     except OSError:
         return False
     return state not in "ZX"
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
-    """Wait for a condition; fails with what was awaited."""
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, f"awaited in vain for {seconds:.0f} s: {what}"
-        time.sleep(0.02)
-    return found
 
 
 def test_a_deadline_ends_what_hangs(install: Install) -> None:

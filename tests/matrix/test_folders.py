@@ -7,12 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from tests.waiting import until
 
 STUB = '''
 """A place without nodes. Processes that come here meet first, so that all of them are past the same point at once."""
@@ -84,15 +83,6 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     finally:
         process.kill()
     return process.returncode, out, error
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
-    """Wait for a condition; fails with what was awaited."""
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, f"awaited in vain for {seconds:.0f} s: {what}"
-        time.sleep(0.02)
-    return found
 
 
 def test_two_matrices_of_one_second_have_a_folder_each(env: dict[str, str], tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ import docker
 import pytest
 
 from tests.runtime.conftest import pause
-from tests.trial.test_trial import events, fencepost, record, start, until
+from tests.trial.test_trial import events, fencepost, record, start
+from tests.waiting import until
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 

@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 
 from harness import images
 from tests.interrupts.rounds import hearing
+from tests.waiting import until
 
 pytestmark = pytest.mark.docker
 
@@ -55,15 +55,6 @@ def record(folder: Path) -> dict[str, Any]:
 def events(folder: Path) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     return [line for line in lines if line["type"] not in ("meta", "end")]
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
-    """Wait for a condition; fails with what was awaited."""
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, f"awaited in vain for {seconds:.0f} s: {what}"
-        time.sleep(0.05)
-    return found
 
 
 def start(tmp_path: Path, *words: str) -> tuple[subprocess.Popen[str], Path]:
