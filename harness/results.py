@@ -167,16 +167,23 @@ def replaced(target: Path) -> Iterator[TextIO]:
             with target.open("w", encoding="utf-8") as file:
                 yield file
             return
-        real = target.resolve()  # a link stays one
-        fresh = real.with_name(f".fencepost-{secrets.token_hex(8)}")
-        try:
-            with fresh.open("x", encoding="utf-8") as file:
-                yield file
-            os.replace(fresh, real)
-        finally:
-            fresh.unlink(missing_ok=True)
+        with whole(target) as file:
+            yield file
     except OSError as error:
         raise ConfigError(target, None, f"can't be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def whole(target: Path) -> Iterator[TextIO]:
+    """`replaced` for a regular file, new or not, as the system takes it: raises OSError when it can't be written."""
+    real = target.resolve()  # a link stays one
+    fresh = real.with_name(f".fencepost-{secrets.token_hex(8)}")
+    try:
+        with fresh.open("x", encoding="utf-8") as file:
+            yield file
+        os.replace(fresh, real)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def _same(one: Path, other: Path) -> bool:

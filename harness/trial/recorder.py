@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import redaction
+from harness import redaction, results
 from harness.errors import HarnessError
 from harness.trial.border import Claims
 from harness.trial.live import LiveState
@@ -22,14 +22,12 @@ from harness.trial.live import LiveState
 
 def write_json(path: Path, data: object) -> None:
     """Write a JSON file so that a reader never meets half of it. Raises HarnessError when the disk doesn't take it."""
-    fresh = path.with_name(f".{path.name}.new")
+    text = json.dumps(redaction.data(data), indent=2, ensure_ascii=False) + "\n"
     try:
-        fresh.write_text(json.dumps(redaction.data(data), indent=2, ensure_ascii=False) + "\n")
-        fresh.replace(path)
+        with results.whole(path) as file:
+            file.write(text)
     except OSError as error:
         raise HarnessError(f"{path} can't be written: {error.strerror or error}") from error
-    finally:
-        fresh.unlink(missing_ok=True)
 
 
 class LineFile:
