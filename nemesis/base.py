@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from harness.systems.base import Leadership, LeaseTerms
+from nemesis.bite import Bite, SeenHold
 
 StartReceipt = Literal["landed", "unproven", "skipped"]
 StopReceipt = Literal["undone", "unproven"]
@@ -61,6 +64,36 @@ class Environment(Protocol):
     def wait_for_holder(self, timeout_seconds: float) -> str | None:
         """Like `holder`, waiting until there is one."""
 
+    def wait_until_told(self, timeout_seconds: float) -> str | None:
+        """A contender that holds the lock and has *said* that it will not release before it is told; its node.
+
+        None when nobody did in time, or none of the contenders can be told. Whoever is returned here must be let go.
+        """
+
+    def let_go(self, node: str) -> None:
+        """End that: it releases when its job is done. Nothing happens to a contender that wasn't told to hold."""
+
+    def now(self) -> int:
+        """The time of the history, ns."""
+
+    def terms(self) -> LeaseTerms:
+        """How long leases last on this system, and how long it takes to give one away, with its client."""
+
+    def holds(self, at_ns: int | None = None) -> Sequence[SeenHold]:
+        """All grants that were believed in at that moment (now, without one), the oldest first."""
+
+    def hold_of(self, node: str) -> SeenHold | None:
+        """The latest grant of the contender on this node, over or not; None before its first."""
+
+    def answered(self, since_ns: int, until_ns: int) -> int:
+        """How many acquires, renews and releases were both sent and answered ok from one moment to the other.
+
+        None at all while contenders want the lock: the service stood still.
+        """
+
+    def leadership(self) -> Leadership:
+        """Who leads, asked of all servers this instant, with what each of them said."""
+
     def client_port(self) -> int:
         """The port on which the system's servers take clients; a probe connects to it."""
 
@@ -101,6 +134,8 @@ class Fault(Protocol):
     `start` and `stop` are each called once, in this order, never at the same time. `stop` is called even when `start`
     raised, and must then undo whatever had been done. An AgentError in `start` becomes an `unproven` receipt with the
     error as reason, in `stop` likewise; the harness goes on and the verdict `faults` tells.
+
+    It may have `look` or `bite` too (`Looks`, `Bites` below); without `bite` it isn't known whether it could matter.
     """
 
     kind: str
@@ -122,3 +157,22 @@ class Fault(Protocol):
 
     def stop(self, env: Environment) -> Stopped:
         """Undo, measure."""
+
+
+@runtime_checkable
+class Looks(Protocol):
+    """A fault that must ask something while it is in force, to know later whether it bit."""
+
+    def look(self, env: Environment) -> None:
+        """Called once, when the fault has stood for its time, just before `stop`; not when the trial was broken off."""
+
+
+@runtime_checkable
+class Bites(Protocol):
+    """A fault that measures whether it had the chance to matter."""
+
+    def bite(self, env: Environment, began_ns: int, ended_ns: int) -> Bite:
+        """Called once, after `stop`, for a fault that was started; not when the trial was broken off.
+
+        Both moments as they are recorded for its start and its stop. An AgentError is told, and the bite unknown then.
+        """

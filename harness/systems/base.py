@@ -9,9 +9,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from harness.runtime.base import ServiceSpec
+
+
+@dataclass(frozen=True)
+class LeaseTerms:
+    """How long leases last, and when a lock is given to the next one: of a system *and* the client it is used by.
+
+    From these follow how long a fault must last, how long the pauses are, and the bound of `progress`. All in seconds.
+    """
+
+    ttl_seconds: float
+    """The lease that is asked for, and granted."""
+    granularity_seconds: float
+    """A ttl must be a multiple of this; 0: any is granted."""
+    least_seconds: float
+    """The shortest ttl that is granted."""
+    given_away_least_seconds: float
+    """From when the last request was sent that extended a lease: the earliest moment at which a right service gives the
+    lock to another."""
+    given_away_most_seconds: float
+    """The latest, counted from the same: expiry is looked for at intervals, timers run longer than was promised, and a
+    client may extend its lease by requests that stand in no history."""
+    hand_over_seconds: float
+    """What may come on top after a fault of any kind is undone: an election, and the pause between two tries of those
+    that wait."""
+    lease_clock: str | None
+    """Which clock of the server decides expiry: "monotonic" or "realtime"; None = nobody knows."""
+    lease_clock_reason: str
+    """A sentence with its source."""
+    survives_kill: bool
+    """Whether all that it granted outlives a SIGKILL of the server that keeps its data, by its design."""
+    survives_kill_reason: str
+    """A sentence with its source."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +102,10 @@ class Leadership:
 
 
 class System(Protocol):
-    """A lock service under test. Register a class under the entry-point group `fencepost.systems`."""
+    """A lock service under test. Register a class under the entry-point group `fencepost.systems`.
+
+    It should also have `terms` (`Termed` below); without it they are assumed from the ttl alone (`terms_of`).
+    """
 
     name: str
     """The name users type: "etcd"."""
@@ -110,3 +145,36 @@ class System(Protocol):
 
     def client_config(self, settings: Settings, nodes: Mapping[str, Sequence[str]]) -> dict[str, Any]:
         """What the lock client is told: at least {"endpoints": [[host, port], ...]}; plain JSON."""
+
+
+@runtime_checkable
+class Termed(Protocol):
+    """A system that knows on which terms it grants leases."""
+
+    def terms(self, settings: Settings) -> LeaseTerms:
+        """The terms of its leases for these settings, each number with its source. Also for a ttl that isn't granted:
+        granularity and least time say so. Raises UsageError on a bad option.
+        """
+
+
+def terms_of(system: System, settings: Settings) -> LeaseTerms:
+    """The terms of a system's leases; assumed from the ttl, and saying so, where the system doesn't tell them.
+
+    The assumption is on the long side: a lease that is given away after twice its ttl at the latest (the most that any
+    of the built-in systems takes, its own delays aside), and two seconds for an election.
+    """
+    if isinstance(system, Termed):
+        return system.terms(settings)
+    ttl = settings.ttl_seconds
+    return LeaseTerms(
+        ttl_seconds=ttl,
+        granularity_seconds=0.0,
+        least_seconds=0.0,
+        given_away_least_seconds=ttl,
+        given_away_most_seconds=2 * ttl + 1.0,
+        hand_over_seconds=2.0,
+        lease_clock=None,
+        lease_clock_reason=f"{system.name} doesn't say which clock ends its leases",
+        survives_kill=False,
+        survives_kill_reason=f"{system.name} doesn't say what outlives a kill",
+    )

@@ -19,7 +19,7 @@ from typing import Any
 from harness.errors import UsageError
 from harness.runtime.base import ServiceSpec
 from harness.systems.asking import ask_all, ask_json, in_range, options, says
-from harness.systems.base import Leadership, Server, Settings
+from harness.systems.base import Leadership, LeaseTerms, Server, Settings
 
 PORT = 8500
 
@@ -28,6 +28,9 @@ OPTIONS: Mapping[str, tuple[type, Any]] = {
     "raft_multiplier": (int, 1),
     "behavior": (str, "release"),
 }
+
+CLIENT_PAUSE_SECONDS = 0.2
+"""Our client asks again 0.05 to 0.15 s after a lock-delay kept it out, and one request takes its time."""
 
 
 class Consul:
@@ -86,6 +89,34 @@ class Consul:
             "session_ends_within_seconds": 2 * settings.ttl_seconds,
             "lease_clock": "CLOCK_MONOTONIC of the leader",
         }
+
+    def terms(self, settings: Settings) -> LeaseTerms:
+        """See `Termed.terms`. From Consul's agent/consul/session_ttl.go and its page on sessions:
+
+        - Sessions are made in ms here (`session_ttl_min` is the trial's ttl, and so the least).
+        - "Consul will not expire the session before the TTL is reached, but it is allowed to delay the expiration past
+          the TTL", and after that nobody gets the lock for the lock-delay. It does delay: the timer runs for
+          `structs.SessionTTLMultiplier` = 2 ttl.
+        - After an election the timers start anew (`initializeSessionTimers`). A follower waits one to two heartbeat
+          timeouts of 1 s for its leader, and an election takes one to two of as much (hashicorp/raft), each times
+          `raft_multiplier`.
+        """
+        values, ttl = self._values(settings), settings.ttl_seconds
+        delay = values["lock_delay_seconds"]
+        return LeaseTerms(
+            ttl_seconds=ttl,
+            granularity_seconds=0.001,
+            least_seconds=0.001,
+            given_away_least_seconds=ttl + delay,
+            given_away_most_seconds=2 * ttl + delay + CLIENT_PAUSE_SECONDS,
+            hand_over_seconds=4.0 * values["raft_multiplier"] + 0.5,
+            lease_clock="monotonic",
+            lease_clock_reason="the leader's timers are Go's time.AfterFunc, by CLOCK_MONOTONIC "
+            "(agent/consul/session_ttl.go)",
+            survives_kill=True,
+            survives_kill_reason="a session and its keys are in the Raft log of a quorum, synced to disk (raft-boltdb) "
+            "before they are granted",
+        )
 
     def healthy(self, servers: Sequence[Server]) -> tuple[bool, str]:
         """Every server names the same leader, and a session can be made through each (which needs its node

@@ -17,7 +17,7 @@ from typing import Any
 from harness.errors import UsageError
 from harness.runtime.base import ServiceSpec
 from harness.systems.asking import ask_all, ask_json, b64, in_range, options, says
-from harness.systems.base import Leadership, Server, Settings
+from harness.systems.base import Leadership, LeaseTerms, Server, Settings
 
 PORT = 2379
 PEER_PORT = 2380
@@ -31,6 +31,13 @@ OPTIONS: Mapping[str, tuple[type, Any]] = {
     # the default because users run it so.
     "fsync": (bool, True),
 }
+
+EXPIRY_LOOK_SECONDS = 0.5
+"""How often the leader looks for leases that have run out (server/lease/lessor.go, `runLoop`)."""
+COMMIT_SECONDS = 0.1
+"""A revoke that a quorum agrees to, and the watch that tells the next in line."""
+CLIENT_PAUSE_SECONDS = 0.5
+"""What our client spends on a server that doesn't answer before it asks another one."""
 
 
 def minimum_ttl_seconds(heartbeat_ms: int, election_ms: int) -> int:
@@ -50,10 +57,14 @@ class Etcd:
     port = PORT
     healthy_within_seconds = 30.0
 
-    def _values(self, settings: Settings) -> dict[str, Any]:
+    def _options(self, settings: Settings) -> dict[str, Any]:
         values = options(settings, OPTIONS)
         in_range("heartbeat_ms", values["heartbeat_ms"], 10, 5000, "ms")
         in_range("election_ms", values["election_ms"], 5 * values["heartbeat_ms"], 50000, "ms (5 heartbeats at least)")
+        return values
+
+    def _values(self, settings: Settings) -> dict[str, Any]:
+        values = self._options(settings)
         least = minimum_ttl_seconds(values["heartbeat_ms"], values["election_ms"])
         if settings.ttl_seconds < least:
             raise UsageError(
@@ -100,6 +111,33 @@ class Etcd:
         values = self._values(settings)
         least = minimum_ttl_seconds(values["heartbeat_ms"], values["election_ms"])
         return {**values, "minimum_ttl_seconds": least, "lease_clock": "CLOCK_MONOTONIC of the leader"}
+
+    def terms(self, settings: Settings) -> LeaseTerms:
+        """See `Termed.terms`. In the words of etcd's server/lease/lessor.go and server/etcdserver/server.go:
+
+        - Whole seconds (`TTL int64`), `minTTL` at least.
+        - A lease ends at `expiry`, the ttl after its last renewal on the leader's clock, and its keys when the leader
+          has looked (`runLoop`: every 500 ms) and a quorum has agreed to revoke it.
+        - After an election the new leader adds an election timeout to every full ttl (`Promote(electionTimeout)`). An
+          election comes within two election timeouts of the last heartbeat (raft's `randomizedElectionTimeout`), and
+          one may fail by a split vote.
+        """
+        values, ttl = self._options(settings), settings.ttl_seconds
+        election = values["election_ms"] / 1000
+        return LeaseTerms(
+            ttl_seconds=ttl,
+            granularity_seconds=1.0,
+            least_seconds=float(minimum_ttl_seconds(values["heartbeat_ms"], values["election_ms"])),
+            given_away_least_seconds=ttl,
+            given_away_most_seconds=ttl + EXPIRY_LOOK_SECONDS + COMMIT_SECONDS,
+            hand_over_seconds=(2 + 2 + 1) * election + CLIENT_PAUSE_SECONDS,
+            lease_clock="monotonic",
+            lease_clock_reason="the leader's lessor compares Go's time.Now() with its expiry, by CLOCK_MONOTONIC "
+            "(server/lease/lessor.go)",
+            survives_kill=True,
+            survives_kill_reason="a lease and its keys are in the Raft log of a quorum, written before they are "
+            "granted; what a process has written outlives its SIGKILL, fsync or not",
+        )
 
     def healthy(self, servers: Sequence[Server]) -> tuple[bool, str]:
         """Every server names the same leader, and a write through each succeeds."""

@@ -14,7 +14,7 @@ from typing import Any
 from harness.errors import AgentError, UsageError
 from harness.runtime.base import ServiceSpec
 from harness.systems.asking import LOOK_SECONDS, ask_all, options, says
-from harness.systems.base import Leadership, Server, Settings
+from harness.systems.base import Leadership, LeaseTerms, Server, Settings
 
 PORT = 6379
 
@@ -22,6 +22,20 @@ OPTIONS: Mapping[str, tuple[type, Any]] = {"persistence": (str, "everysec"), "pa
 PERSISTENCE = ("none", "everysec", "always")
 CONFIG = "/etc/fencepost/redis.conf"
 """In the container. A password belongs there: on the command line everybody on the machine would see it."""
+
+CLIENT_PAUSE_SECONDS = 0.1
+"""Our client tries again after 0.025 to 0.075 s, and one try takes its time."""
+
+KEPT = {
+    "none": (False, "nothing is written to disk: a Redis that starts again knows of no lock and no token"),
+    "everysec": (
+        False,
+        "a write goes to the append-only file before its answer leaves, but not while an earlier fsync is under way: "
+        "then it may wait for up to 2 s, and is lost by a kill (aof.c, flushAppendOnlyFile)",
+    ),
+    "always": (True, "every write is synced to the append-only file before its answer leaves (aof.c)"),
+}
+"""Persistence -> whether what was granted outlives a SIGKILL by design, and why."""
 
 
 class Redis:
@@ -59,6 +73,25 @@ class Redis:
             "password": values["password"] or None,
             "lease_clock": "the server's wall clock (gettimeofday)",
         }
+
+    def terms(self, settings: Settings) -> LeaseTerms:
+        """See `Termed.terms`. A key with PX ends to the millisecond: whoever asks for it later finds it gone
+        (db.c, `keyIsExpired`). After a kill the server starts again and reads its file, which is short.
+        """
+        ttl = settings.ttl_seconds
+        kept, why = KEPT[self._values(settings)["persistence"]]
+        return LeaseTerms(
+            ttl_seconds=ttl,
+            granularity_seconds=0.001,
+            least_seconds=0.001,
+            given_away_least_seconds=ttl,
+            given_away_most_seconds=ttl + CLIENT_PAUSE_SECONDS,
+            hand_over_seconds=1.0,
+            lease_clock="realtime",
+            lease_clock_reason="a key expires by the server's wall clock, gettimeofday (server.c, ustime)",
+            survives_kill=kept,
+            survives_kill_reason=why,
+        )
 
     def healthy(self, servers: Sequence[Server]) -> tuple[bool, str]:
         """It answers, has loaded its data, and takes a write."""

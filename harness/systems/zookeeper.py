@@ -16,7 +16,7 @@ from typing import Any
 from harness.errors import AgentError, UsageError
 from harness.runtime.base import ServiceSpec
 from harness.systems.asking import LOOK_SECONDS, ask_all, in_range, options, says
-from harness.systems.base import Leadership, Server, Settings
+from harness.systems.base import Leadership, LeaseTerms, Server, Settings
 
 PORT = 2181
 PEER_PORT = 2888
@@ -38,6 +38,13 @@ JVM_FLAGS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -Djava.net.pr
 
 NODE_EXISTS = -110
 
+COMMIT_SECONDS = 0.1
+"""The end of a session that a quorum agrees to, and the watch that tells the next in line."""
+ELECTION_SECONDS = 1.0
+"""Votes, and the synchronisation of the followers."""
+CLIENT_PAUSE_SECONDS = 1.0
+"""How long our client may wait before it tries to connect again."""
+
 
 class ZooKeeper:
     """See the module. Options: tick_ms, sync_ticks, init_ticks, heap_mb, fsync."""
@@ -50,7 +57,7 @@ class ZooKeeper:
     port = PORT
     healthy_within_seconds = 60.0
 
-    def _values(self, settings: Settings) -> dict[str, Any]:
+    def _options(self, settings: Settings) -> dict[str, Any]:
         values = options(settings, OPTIONS)
         if values["tick_ms"] == 0:
             values["tick_ms"] = max(100, round(settings.ttl_seconds * 1000 / 8))
@@ -58,6 +65,10 @@ class ZooKeeper:
         in_range("sync_ticks", values["sync_ticks"], 2, 1000, "ticks")
         in_range("init_ticks", values["init_ticks"], 2, 10000, "ticks")
         in_range("heap_mb", values["heap_mb"], 32, 65536, "MiB")
+        return values
+
+    def _values(self, settings: Settings) -> dict[str, Any]:
+        values = self._options(settings)
         if settings.ttl_seconds * 1000 < 2 * values["tick_ms"]:
             raise UsageError(
                 f"a session lasts two ticks at least, so with tick_ms={values['tick_ms']} a ttl of "
@@ -102,6 +113,35 @@ class ZooKeeper:
             "minimum_session_seconds": least,
             "lease_clock": "System.nanoTime (CLOCK_MONOTONIC) of the leader",
         }
+
+    def terms(self, settings: Settings) -> LeaseTerms:
+        """See `Termed.terms`. From ZooKeeper's own source and kazoo's:
+
+        - Sessions end at the next whole tick after their time (`ExpiryQueue.roundToNextInterval`), and a session that
+          is served by a follower counts from when the leader is told, half a tick later at most (`Learner.ping`, which
+          answers the leader's ping).
+        - kazoo pings when it was silent for a third of the session, unseen: so much later than the last request in the
+          history the session may have begun anew.
+        - A leader that is gone is noticed after syncLimit ticks at the latest, an election waits 200 ms for better
+          votes (`FastLeaderElection.finalizeWait`) and synchronises; sessions start anew. kazoo tries to connect again
+          after a second at most.
+        """
+        values, ttl = self._options(settings), settings.ttl_seconds
+        tick = values["tick_ms"] / 1000
+        return LeaseTerms(
+            ttl_seconds=ttl,
+            granularity_seconds=0.001,
+            least_seconds=2 * tick if settings.options.get("tick_ms") else 0.2,
+            given_away_least_seconds=ttl,
+            given_away_most_seconds=ttl + ttl / 3 + 1.5 * tick + COMMIT_SECONDS,
+            hand_over_seconds=values["sync_ticks"] * tick + ELECTION_SECONDS + CLIENT_PAUSE_SECONDS,
+            lease_clock="monotonic",
+            lease_clock_reason="the leader counts sessions by System.nanoTime, CLOCK_MONOTONIC "
+            "(org.apache.zookeeper.common.Time.currentElapsedTime)",
+            survives_kill=True,
+            survives_kill_reason="a session and its nodes are in the transaction logs of a quorum, written before they "
+            "are granted; what a process has written outlives its SIGKILL, synced or not",
+        )
 
     def healthy(self, servers: Sequence[Server]) -> tuple[bool, str]:
         """All serve, one of them leads, and through each a session and a node in it can be made."""

@@ -9,12 +9,14 @@ from typing import Any
 
 from harness.errors import FencepostError
 from harness.runtime.base import Node
+from harness.systems.base import Leadership, LeaseTerms, terms_of
 from harness.trial.acts import ActingLink, OwnActs
 from harness.trial.cluster import Cluster
 from harness.trial.contenders import Contender
 from harness.trial.live import Hold
 from harness.trial.recorder import Recorder
-from nemesis.base import AgentLink, Fault, Started, Stopped
+from nemesis.base import AgentLink, Bites, Fault, Looks, Started, Stopped
+from nemesis.bite import Bite, SeenHold
 from nemesis.targets import NoTarget
 
 LASTING_TTLS = 3.0
@@ -42,6 +44,8 @@ class TrialEnvironment:
         self.servers: Sequence[str] = list(cluster.nodes)
         self.contenders: Mapping[str, int] = {name: c.process for name, c in self._contenders.items()}
         self.system = cluster.system.name
+        self._nodes = {process: name for name, process in self.contenders.items()}
+        self._terms = terms_of(cluster.system, cluster.settings)
 
     def agent(self, node: str) -> AgentLink:
         return ActingLink(self._agents[node], self._acts)
@@ -85,7 +89,31 @@ class TrialEnvironment:
                 changed.wait(0.05)
 
     def _node_of(self, hold: Hold) -> str:
-        return next(name for name, process in self.contenders.items() if process == hold.process)
+        return self._nodes[hold.process]
+
+    def wait_until_told(self, timeout_seconds: float) -> str | None:
+        return None  # no contender can be told yet
+
+    def let_go(self, node: str) -> None:
+        return None
+
+    def now(self) -> int:
+        return self._now()
+
+    def terms(self) -> LeaseTerms:
+        return self._terms
+
+    def holds(self, at_ns: int | None = None) -> Sequence[SeenHold]:
+        return self._recorder.live.holds(at_ns, self._nodes)
+
+    def hold_of(self, node: str) -> SeenHold | None:
+        return self._recorder.live.hold_of(self.contenders[node], node)
+
+    def answered(self, since_ns: int, until_ns: int) -> int:
+        return self._recorder.live.answered(since_ns, until_ns)
+
+    def leadership(self) -> Leadership:
+        return self._cluster.leadership()
 
     def client_port(self) -> int:
         return self._cluster.system.port
@@ -131,6 +159,7 @@ class Injector:
         name = f"f{next(self._numbers)}"
         began = self._now()
         started: Started | None = None
+        stood, unasked = False, None
         try:
             try:
                 started = fault.start(self._environment)
@@ -139,10 +168,12 @@ class Injector:
             except FencepostError as error:
                 started = Started("unproven", (), reason=str(error))
             hit_at = [moment - self._epoch for moment in _moments(started.evidence, "begin_ns")]
-            self._record(name, fault, target, "start", max(began, min(hit_at, default=began)), started)
+            began = max(began, min(hit_at, default=began))
+            self._record(name, fault, target, "start", began, started)
             self.landed += started.receipt == "landed"
             if started.receipt != "skipped":
                 hold()
+                stood, unasked = True, self._look(fault)
         finally:
             # Also on the way out of an error or Ctrl-C: what was begun is undone by the fault that knows how.
             stopped = self._stop(fault)
@@ -151,7 +182,11 @@ class Injector:
                 now = self._now()
                 undone_at = [moment - self._epoch for moment in _moments(stopped.evidence, "end_ns")]
                 at = max(undone_at, default=now) if stopped.receipt == "undone" else now
-                self._record(name, fault, target, "stop", min(at, now), stopped)
+                at = min(at, now)
+                measured: Bite | str | None = unasked
+                if unasked is None and stood and started.receipt == "landed":
+                    measured = self._bite(fault, began, at)
+                self._record(name, fault, target, "stop", at, stopped, measured)
 
     def _stop(self, fault: Fault) -> Stopped:
         try:
@@ -159,16 +194,53 @@ class Injector:
         except FencepostError as error:
             return Stopped("unproven", reason=str(error))
 
-    def _record(self, name: str, fault: Fault, target: str, phase: str, time_ns: int, what: Started | Stopped) -> None:
+    def _look(self, fault: Fault) -> str | None:
+        """Let it ask what it must ask while it is in force. None, or why that can't be known."""
+        if isinstance(fault, Looks):
+            try:
+                fault.look(self._environment)
+            except FencepostError as error:
+                return f"not measured: {error}"
+        return None
+
+    def _bite(self, fault: Fault, began_ns: int, ended_ns: int) -> Bite | str | None:
+        """Whether it bit, by its own measure; why that can't be known; None where it doesn't measure it."""
+        if not isinstance(fault, Bites):
+            return None
+        try:
+            return fault.bite(self._environment, began_ns, ended_ns)
+        except FencepostError as error:
+            return f"not measured: {error}"
+
+    def _record(
+        self,
+        name: str,
+        fault: Fault,
+        target: str,
+        phase: str,
+        time_ns: int,
+        what: Started | Stopped,
+        bite: Bite | str | None = None,
+    ) -> None:
         event: dict[str, Any] = {"time": time_ns, "id": name, "kind": fault.kind, "phase": phase}
         if isinstance(what, Started):
             event |= {"targets": list(what.targets), "processes": list(what.processes)}
         event["receipt"] = what.receipt
         if what.reason is not None:
             event["reason"] = what.reason
-        self._recorder.fault(event, what.evidence, target)
+        evidence = what.evidence
+        if isinstance(bite, Bite):
+            event |= {"bit": bite.bit, "bit_reason": bite.reason}
+            remedy = {} if bite.remedy is None else {"remedy": bite.remedy}
+            evidence = {**evidence, "bite": {**bite.evidence, **remedy}}
+        elif bite is not None:
+            event["bit_reason"] = bite
+        self._recorder.fault(event, evidence, target)
         hit = f" {', '.join(what.targets)}" if isinstance(what, Started) else ""
         self.said(f"{name} {fault.kind}{hit} {phase}: {what.receipt}" + (f" ({what.reason})" if what.reason else ""))
+        if isinstance(bite, Bite):
+            word = "immune" if bite.bit == "immune" else "bit" if bite.bit else "missed"
+            self.said(f"{name} {word}: {bite.reason}" + (f"; {bite.remedy}" if bite.remedy else ""))
 
 
 def _moments(evidence: object, key: str) -> list[int]:

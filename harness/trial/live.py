@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.trial.holds import Holds
+from nemesis.bite import SeenHold
+
 
 @dataclass(frozen=True)
 class Hold:
@@ -36,6 +39,7 @@ class LiveState:
     events: int = 0
     last_grant_time: int | None = None
     active_faults: dict[str, str] = field(default_factory=dict)
+    grants_seen: Holds = field(default_factory=Holds)
     _holds: dict[int, Hold] = field(default_factory=dict)
     _last_holder: int | None = None
 
@@ -53,6 +57,7 @@ class LiveState:
             self.changed.notify_all()
 
     def _contender(self, process: int, kind: str, f: str, event: Mapping[str, Any]) -> None:
+        self.grants_seen.feed(process, kind, f, event)
         if f == "acquire" and kind == "ok":
             self.grants += 1
             if self._last_holder is not None and self._last_holder != process:
@@ -81,3 +86,19 @@ class LiveState:
         """All that believe that they hold the lock now, the oldest first."""
         with self.changed:
             return sorted(self._holds.values(), key=lambda hold: hold.since)
+
+    def holds(self, at_ns: int | None, nodes: Mapping[int, str]) -> list[SeenHold]:
+        """All grants believed in at a moment (now, without one), the oldest first. `nodes`: process -> its node."""
+        with self.changed:
+            return [grant.seen(nodes[grant.process]) for grant in self.grants_seen.believed(at_ns)]
+
+    def hold_of(self, process: int, node: str) -> SeenHold | None:
+        """The latest grant of a process, over or not."""
+        with self.changed:
+            grant = self.grants_seen.latest_of(process)
+            return None if grant is None else grant.seen(node)
+
+    def answered(self, since_ns: int, until_ns: int) -> int:
+        """How many requests of contenders were sent and answered ok from one moment to the other."""
+        with self.changed:
+            return self.grants_seen.answered(since_ns, until_ns)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from harness.systems.base import Leadership, LeaseTerms
+from nemesis.bite import SeenHold
 from nemesis.link import Link, open_agent
 from tests.nemesis.nodes import NamespaceNode, Spawned, until
 
@@ -29,6 +32,7 @@ class SmallTrial:
             self.links: dict[str, Link] = dict(zip(names, pool.map(lambda n: open_agent(nodes[n]), names), strict=True))
         self.leads: str | None = self.servers[0]
         self.holds: str | None = next(iter(self.contenders), None)
+        self.seen: dict[str, SeenHold] = {}
         self._contender_pids: dict[str, int] = {}
         self.restarted: list[tuple[str, bool]] = []
         for server in self.servers:
@@ -62,6 +66,30 @@ class SmallTrial:
 
     def wait_for_holder(self, timeout_seconds: float) -> str | None:
         return self.holds
+
+    def wait_until_told(self, timeout_seconds: float) -> str | None:
+        return None
+
+    def let_go(self, node: str) -> None:
+        raise AssertionError(f"{node} was never told to hold")
+
+    def now(self) -> int:
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+    def terms(self) -> LeaseTerms:
+        return LeaseTerms(2.0, 0.0, 0.0, 2.0, 2.5, 1.0, None, "pretended", False, "pretended")
+
+    def holds(self, at_ns: int | None = None) -> Sequence[SeenHold]:
+        return [hold for hold in self.seen.values() if hold.believed(self.now() if at_ns is None else at_ns)]
+
+    def hold_of(self, node: str) -> SeenHold | None:
+        return self.seen.get(node)
+
+    def answered(self, since_ns: int, until_ns: int) -> int:
+        return 0
+
+    def leadership(self) -> Leadership:
+        return Leadership(self.leads, {})
 
     def client_port(self) -> int:
         return 1

@@ -1,0 +1,62 @@
+"""Whether a fault *bit*: had the chance to matter, as it was measured.
+
+That a fault landed says that it was there, not that anything could follow from it. A frozen holder that goes on before
+its lease runs out proves nothing of the lock; nor does a clock that nobody reads. Three words for it:
+
+    bit      true       what it takes was there: a live lease ran out under it, the clock that was moved is the one that
+                        decides, state was there that could be lost
+    missed   false      it wasn't; the remedy says what to set
+    immune   "immune"   by design it can't matter here, with the reason
+
+The word is measured, from the history and from the state of the processes. It never follows from the outcome (a fault
+that bit and did no damage is what one hopes for), and never from the call that made the fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Bit = bool | Literal["immune"]
+
+
+@dataclass(frozen=True)
+class Bite:
+    """What one fault came to. `bit` and `reason` stand on its stop in the history, all of it in the journal."""
+
+    bit: Bit
+    reason: str
+    """A sentence: what was measured, or why it can't matter by design."""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    """What was measured, plain JSON; moments in ns of the history."""
+    remedy: str | None = None
+    """Where it missed: what to set, so that it bites."""
+
+
+@dataclass(frozen=True)
+class SeenHold:
+    """One grant as it stands in the history so far. All moments in ns of the history, by the contender's own stamps."""
+
+    node: str
+    """The contender's node."""
+    process: int
+    """Its number in the history."""
+    token: int | None
+    since_ns: int
+    """The ok of its acquire."""
+    promise_end_ns: int | None
+    """Until when the lock was promised to it: from when the last request was *sent* that started or extended its lease,
+    for one ttl (docs/contract.md). None where no ttl is known or its renewals are unseen."""
+    renewals_seen: bool
+    """Whether every renewal of its lease stands in the history."""
+    ended_ns: int | None
+    """When it stopped believing: its first own release, loss, crash or next acquire. None while it believes."""
+    ended_by: str | None
+    """Which of these: "release", "lost", "crash", "acquire"."""
+    released_ns: int | None
+    """When it first sent a release that didn't fail. A hold that was lost may still be released, later."""
+
+    def believed(self, at_ns: int) -> bool:
+        """Whether it was believed in at this moment."""
+        return self.since_ns <= at_ns and (self.ended_ns is None or self.ended_ns > at_ns)
