@@ -213,21 +213,24 @@ class Agent(object):
         return {"processes": processes, "begin_ns": begin, "end_ns": now_ns()}
 
     def op_clock_read(self, command: Dict[str, Any]) -> Dict[str, Any]:
-        """What the processes of a moved clock read now, in s ahead of this agent's clock."""
+        """What the processes of a moved clock read now, in s ahead of this agent's clock; how often they have read it."""
         key = "clock:%s" % take(command, "fault", str)
         if key not in self.journal.held:
             raise Refused("clock_read: no fault %r is in force" % command["fault"])
         patch, rows = Patch(self.journal.held[key]), []
         for pid, stat in sorted(patched(patch, self.roles).items()):
             try:
-                rows.append({"pid": pid, "comm": stat.comm, "ahead": patch.read(pid, time.monotonic() + 4.0)})
+                rows.append(dict(patch.read(pid, time.monotonic() + 4.0), pid=pid, comm=stat.comm))
             except (Refused, OSError) as error:
                 if is_same(pid, stat.started):
                     raise Refused("process %d: %s" % (pid, error)) from error
         return {"processes": rows}
 
     def op_clock_restore(self, command: Dict[str, Any]) -> Dict[str, Any]:
-        """Give the processes their clock back; `moved` is by how much it jumped at that, read back from each."""
+        """Give the processes their clock back; `moved` is by how much it jumped at that, read back from each.
+
+        `reads`: how often each had read the moved clock.
+        """
         key = self._held(command, "clock")
         if key is None:
             return {"nothing_in_force": True}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -296,7 +297,9 @@ def test_patching_under_fire(node: NamespaceNode, agent: Link, tmp_path: Path) -
     running = Spawned(node.enter(["unshare", "--mount", "--", str(program)]), lines.append, print, {})
     node._children.append(running.popen)
     until(lambda: lines, "the hammer")
-    left = 0
+    (row,) = (r for r in agent.call("processes")["processes"] if r["role"] == "service")
+    maps = Path(f"/proc/{node.outer(row['pid'])}/maps")
+    before, left = len(maps.read_text().splitlines()), 0
     for round_ in range(100):
         answer = agent.call("clock_set", fault=f"k{round_}", offset=3600)
         assert answer["processes"][0]["wrong"] == []
@@ -309,6 +312,7 @@ def test_patching_under_fire(node: NamespaceNode, agent: Link, tmp_path: Path) -
     assert wrong == 0
     assert reads > 1000
     assert left == 0
+    assert len(maps.read_text().splitlines()) == before, "the pages that were counted on are given back"
     assert agent.call("verify_clean") == {"clean": True, "left": []}
 
 
@@ -444,3 +448,62 @@ def check_recovery(node: NamespaceNode, break_it: Callable[[], None]) -> None:
 def test_the_next_agent_restores_the_clock(node: NamespaceNode) -> None:
     """A skew whose agent and guardian are dead is undone by the next agent, from the journal."""
     check_recovery(node, lambda: None)
+
+
+def test_what_a_process_reads_of_the_moved_clock_is_counted(node: NamespaceNode, agent: Link) -> None:
+    """Its own readings, by all of its threads, of the clocks that were moved: not ours, and not of other clocks."""
+    lines: list[bytes] = []
+    reader = Spawned(
+        node.enter(
+            [
+                *("unshare", "--mount", "--", sys.executable, "-u", "-c"),
+                "import sys, threading, time\n"
+                "print('ready', flush=True)\n"
+                "def read(clock, times):\n"
+                "    for _ in range(times): time.clock_gettime(clock)\n"
+                "for line in sys.stdin:\n"
+                "    clock, times, threads = map(int, line.split())\n"
+                "    many = [threading.Thread(target=read, args=(clock, times)) for _ in range(threads)]\n"
+                "    [each.start() for each in many]; [each.join() for each in many]\n"
+                "    print('done', flush=True)\n",
+            ]
+        ),
+        lines.append,
+        lambda line: print(line.decode()),
+        {},
+    )
+    node._children.append(reader.popen)
+    until(lambda: lines, "the reader")
+
+    def ask(clock: int, times: int, threads: int = 1) -> int:
+        seen = len(lines)
+        reader.send(b"%d %d %d\n" % (clock, times, threads))
+        until(lambda: len(lines) > seen, "an answer")
+        return int(agent.call("clock_read", fault="k")["processes"][0]["reads"])
+
+    agent.call("clock_set", fault="k", offset=30, clocks="realtime")
+    assert agent.call("clock_read", fault="k")["processes"][0]["reads"] == 0, "the proof's own readings don't count"
+    assert ask(time.CLOCK_MONOTONIC, 1000) == 0, "a clock that wasn't moved"
+    assert ask(time.CLOCK_REALTIME, 1000) == 1000
+    assert ask(time.CLOCK_REALTIME, 5000, threads=8) == 41000, "not one is lost where threads count side by side"
+    (restored,) = agent.call("clock_restore", fault="k")["processes"]
+    assert (restored["reads"], restored["routine_left"]) == (41000, False)
+    assert agent.call("verify_clean") == {"clean": True, "left": []}
+
+
+def test_a_counter_that_can_not_be_had_is_told(node: NamespaceNode, agent: Link) -> None:
+    """A process that may map nothing more is moved all the same, and it is said that its readings go uncounted."""
+    teller = Teller(node)
+    teller.ask()
+    row = next(r for r in agent.call("processes")["processes"] if r["role"] == "service")
+    outer = node.outer(row["pid"])
+    size = next(s for s in Path(f"/proc/{outer}/status").read_text().splitlines() if s.startswith("VmSize"))
+    limit = int(size.split()[1]) * 1024
+    resource.prlimit(outer, resource.RLIMIT_AS, (limit, limit))
+    (moved,) = agent.call("clock_set", fault="k", offset=500)["processes"]
+    assert "it could map no page to count on: Cannot allocate memory" in moved["uncounted"]
+    assert moved["wrong"] == []
+    assert teller.ask()["time"] == pytest.approx(500, abs=0.5)
+    (restored,) = agent.call("clock_restore", fault="k")["processes"]
+    assert (restored["reads"], restored["routine_left"]) == (None, False)
+    assert set(teller.ask().values()) == {0.0}

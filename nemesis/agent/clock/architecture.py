@@ -16,14 +16,22 @@ MAGIC = b"FENCEPST"
 class Architecture(abc.ABC):
     """One kind of processor. Never instantiated.
 
-    A routine begins with the mark (`MAGIC` and the tag of the fault), the four variables, and a breakpoint: the same
-    layout for all.
+    A routine begins with the mark (`MAGIC` and the tag of the fault), five variables, a breakpoint, and two stubs that
+    ask the kernel for a page and give it back: the same layout for all.
     """
 
     VARIABLES = 16
-    """Offset of the four variables: seconds, nanoseconds, microseconds, mask of the clocks that are moved."""
-    LANDING = 48
+    """Offset of the first four variables: seconds, nanoseconds, microseconds, mask of the clocks that are moved."""
+    COUNTER = 48
+    """Offset of the fifth: the address of the process' counter of moved readings; 0, and nothing is counted."""
+    LANDING = 56
     """Offset of the breakpoint that a call made by us returns to."""
+    MAP = 64
+    """Offset of a stub that maps fresh memory, to be called with (0, length): its address, or a negative error."""
+    UNMAP = 96
+    """Offset of a stub that unmaps memory, to be called with (address, length)."""
+    CODE = 112
+    """Offset of all else."""
 
     NAME = ""
     """As uname has it."""
@@ -49,8 +57,8 @@ class Architecture(abc.ABC):
 
     @classmethod
     def head(cls, tag: bytes, offset_ns: int, mask: int) -> bytes:
-        """What a routine begins with, up to the breakpoint."""
-        return MAGIC + tag + cls.variables(offset_ns, mask)
+        """What a routine begins with, up to the breakpoint. Without a counter, which each process has elsewhere."""
+        return MAGIC + tag + cls.variables(offset_ns, mask) + bytes(8)
 
     @classmethod
     @abc.abstractmethod

@@ -6,10 +6,11 @@ import os
 import struct
 import time
 import zlib
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from nemesis.agent.base import Refused
 from nemesis.agent.clock.architectures import architecture_of
+from nemesis.agent.clock.counter import Counter
 from nemesis.agent.clock.image import Image
 from nemesis.agent.clock.readings import agrees, moved_by, read_clocks
 from nemesis.agent.clock.tracing import Stopped
@@ -60,11 +61,20 @@ class Patch(object):
         mark = self.routine[: self.architecture.VARIABLES]
         return image.bytes[self.place : self.place + len(mark)] == mark
 
+    def _is_whole(self, image: Image) -> bool:
+        """Whether the routine stands in a process as planned, but for the address of its counter."""
+        found = image.bytes[self.place : self.place + len(self.routine)]
+        low = self.architecture.COUNTER
+        return found[:low] == self.routine[:low] and found[low + 8 :] == self.routine[low + 8 :]
+
     def _entries_of(self, image: Image) -> List[bytes]:
         return [image.bytes[at : at + len(old)] for at, old, _ in self.entries]
 
     def apply(self, pid: int, deadline: float) -> Dict[str, Any]:
-        """Write it, with a reading of the clocks before and after; `wrong` lists what did not move as asked."""
+        """Write it, with a reading of the clocks before and after; `wrong` lists what did not move as asked.
+
+        `uncounted` says why the process' readings can't be counted, where they can't.
+        """
         while True:
             with Stopped(pid, deadline, self.architecture) as stopped:
                 begin = time.monotonic()
@@ -75,40 +85,52 @@ class Patch(object):
                         "the vDSO of process %d is not as the kernel made it: is its clock moved already?" % pid
                     )
                 base, landing = image.base, image.base + self.place + self.architecture.LANDING
+                counter = Counter(image, base + self.place)
                 if not any(stopped.uses(base + at + 1, base + at + len(old)) for at, old, _ in self.entries):
+                    uncounted: Optional[str] = None
                     try:
                         stopped.write(base + self.place, self.routine)
                         before = read_clocks(stopped, image, landing)
                         for at, _, new in self.entries:
                             stopped.write(base + at, new)
                         after = read_clocks(stopped, image, landing)
+                        uncounted = counter.open(stopped)  # behind the proof, whose readings are none of the process'
                     except Refused:
                         # All threads still stand where they stood, so that it can be taken out as it was put in.
                         for at, old, _ in self.entries:
                             stopped.write(base + at, old)
                         stopped.write(base + self.place, free)
                         raise
-                    return {
+                    result: Dict[str, Any] = {
                         "pid": pid,
                         "threads": len(stopped.threads),
                         "moved": moved_by(before, after),
                         "wrong": agrees(before, after, self.offset_ns, self.mask),
                         "stopped_seconds": round(time.monotonic() - begin, 6),
                     }
+                    return result if uncounted is None else dict(result, uncounted=uncounted)
             if time.monotonic() > deadline:
                 raise Refused("a thread of process %d stays at the entry of a clock function" % pid)
             time.sleep(0.001)
 
-    def read(self, pid: int, deadline: float) -> Dict[str, float]:
-        """How far ahead of this agent's clock a process with this patch is, by source."""
+    def read(self, pid: int, deadline: float) -> Dict[str, Any]:
+        """How far ahead of this agent's clock a process with this patch is, by source: `ahead`.
+
+        `reads`: how often it has read a moved clock by itself since it was given the patch (a child that it forked has
+        counted on from there); None when that isn't counted.
+        """
         with Stopped(pid, deadline, self.architecture) as stopped:
             image = Image(pid)
-            readings = read_clocks(stopped, image, image.base + self.place + self.architecture.LANDING)
+            routine = image.base + self.place
+            counter = Counter(image, routine)
+            landing = routine + self.architecture.LANDING
+            reads = counter.value(stopped)
+            readings = counter.keeping(stopped, lambda: read_clocks(stopped, image, landing))
         level = {name: dict(r, value=(r["low"] + r["high"]) // 2) for name, r in readings.items()}
-        return moved_by(level, readings)
+        return {"ahead": moved_by(level, readings), "reads": reads}
 
     def undo(self, pid: int, deadline: float) -> Dict[str, Any]:
-        """Write back what was there, with a reading before and after."""
+        """Write back what was there, with a reading before and after, and `reads` as in `read`."""
         result: Dict[str, Any] = {"pid": pid, "routine_left": True}
         with Stopped(pid, deadline, self.architecture) as stopped:
             image = Image(pid)
@@ -118,9 +140,11 @@ class Patch(object):
                 if found not in (old, new):
                     raise Refused("the vDSO of process %d was changed by somebody else at %#x" % (pid, base + at))
             # Not complete: an agent died while it was at it, and there is nothing that could be read back.
-            complete = image.bytes[self.place : self.place + len(self.routine)] == self.routine
-            complete = complete and now == [new for _, _, new in self.entries]
+            whole = self._is_whole(image)
+            complete = whole and now == [new for _, _, new in self.entries]
             unread = None if complete else "the patch was not complete"
+            if whole:
+                result["reads"] = Counter(image, base + self.place).value(stopped)
             try:
                 before = read_clocks(stopped, image, landing) if complete else {}
             except Refused as error:
@@ -139,6 +163,8 @@ class Patch(object):
         while result["routine_left"] and time.monotonic() < patience:
             with Stopped(pid, deadline, self.architecture) as stopped:
                 if not stopped.uses(low, high):
+                    if whole:
+                        Counter(image, base + self.place).close(stopped)
                     stopped.write(low, b"\0" * (high - low))
                     result["routine_left"] = False
             if result["routine_left"]:
