@@ -103,6 +103,12 @@ class Environment(Protocol):
     def restart_service(self, node: str, *, keep_data: bool) -> None:
         """Start a killed service again (the runtime's work); returns once it was started."""
 
+    def restart_contender(self, node: str) -> None:
+        """Start the contender that was killed on this node again, under its number; returns once it is at work.
+
+        Raises HarnessError when it doesn't come back, which ends the trial.
+        """
+
 
 @dataclass(frozen=True)
 class Started:

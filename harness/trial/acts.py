@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from nemesis.base import AgentLink
 
@@ -47,10 +47,17 @@ class OwnActs:
             return any(name == node and start <= moment <= stop for name, start, stop in self._closed)
 
 
+class Notes(Protocol):
+    """Who is told of an order to kill: `OwnActs` for services; for a contender, whoever listens to it."""
+
+    def begin(self, node: str) -> None:
+        """What is to be killed on this node is about to be ended by us."""
+
+
 class ActingLink:
     """The link to an agent, as a fault gets it: an order to kill is noted before it is sent."""
 
-    def __init__(self, link: AgentLink, acts: OwnActs) -> None:
+    def __init__(self, link: AgentLink, acts: Notes) -> None:
         self._link, self._acts = link, acts
 
     @property

@@ -56,6 +56,7 @@ class Disturbance:
             recorder,
             clock.now,
             running.outlook.acts,
+            self._watch.check,
         )
         injector = self._injector = Injector(environment, recorder, clock.now, clock.epoch_ns)
         injector.said = self._record.say

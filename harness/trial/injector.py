@@ -37,9 +37,11 @@ class TrialEnvironment:
         recorder: Recorder,
         now: Callable[[], int],
         acts: OwnActs,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
+        """`check` is called where there is something to wait for, and may raise to give up."""
         self._cluster, self._agents, self._resource, self._recorder = cluster, agents, resource, recorder
-        self._now, self._acts = now, acts
+        self._now, self._acts, self._check = now, acts, check
         self._contenders = {contender.node.name: contender for contender in contenders}
         self.servers: Sequence[str] = list(cluster.nodes)
         self.contenders: Mapping[str, int] = {name: c.process for name, c in self._contenders.items()}
@@ -48,7 +50,8 @@ class TrialEnvironment:
         self._terms = terms_of(cluster.system, cluster.settings)
 
     def agent(self, node: str) -> AgentLink:
-        return ActingLink(self._agents[node], self._acts)
+        notes = _Doomed(self._contenders[node]) if node in self._contenders else self._acts
+        return ActingLink(self._agents[node], notes)
 
     def addresses(self, node: str) -> Sequence[str]:
         if node == self._resource.name:
@@ -126,12 +129,29 @@ class TrialEnvironment:
         self._cluster.nodes[node].restart_service(keep_data=keep_data)
         self._acts.end(node)
 
+    def restart_contender(self, node: str) -> None:
+        self._check()
+        self._contenders[node].restart(self._check)
+
     def settle(self) -> None:
-        """After a fault: a service that was to be killed and runs is its own again, whoever ends it from now on."""
+        """After a fault: what was to be killed and runs is its own again, whoever ends it from now on."""
+        for contender in self._contenders.values():
+            contender.spare()
         for node in self._acts.opened():
             running, _ = self._cluster.nodes[node].service_running()
             if running:
                 self._acts.end(node)
+
+
+class _Doomed:
+    """Notes an order to kill the contender on a node."""
+
+    def __init__(self, contender: Contender) -> None:
+        self._contender = contender
+
+    def begin(self, node: str) -> None:
+        """Its end is ours from now on."""
+        self._contender.doom()
 
 
 class Injector:

@@ -145,7 +145,9 @@ class Lookout:
         """A contender that ended by a signal that it did not send itself was killed; any other end is its own."""
         for contender in self._contenders:
             end = contender.ended
-            if end is not None and end.exit_code in SIGNALLED and contender.process not in self._signalled:
+            if end is None or end.ours:  # its next end may be somebody else's doing
+                continue
+            if end.exit_code in SIGNALLED and contender.process not in self._signalled:
                 self._signalled.add(contender.process)
                 seen = f"its process ended with exit code {end.exit_code}"
                 self.outsiders.begin(contender.node.name, "contender", "killed", end.time, seen)

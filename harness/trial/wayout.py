@@ -65,6 +65,8 @@ class WayOut:
             # Its own counts: polls, reconnects, sessions given up. No retry that nobody counts.
             if (told := self._record.data["contenders"].get(str(contender.process))) is not None:
                 told["bye"] = contender.bye
+                if contender.lives > 1:
+                    told["lives"] = contender.lives
         failed = [contender.failure for contender in contenders if contender.failure]
         for reason in failed:
             if reason not in self._record.errors:

@@ -71,7 +71,18 @@ def test_its_rooms_import_from_those_before_them_only() -> None:
     """No circle: in the order that the package's docstring tells, each room needs only earlier ones."""
     order = ("base", "arguments", "processes", "roles", "journal", "firewall", "signals", "requests", "probes")
     order = (*order, "clock", "watching", "commands", "stream", "start", "loader")
-    clock = ("ptrace", "image", "architecture", "x86_64", "architectures", "tracing", "readings", "counter", "patch", "fault")
+    clock = (
+        "ptrace",
+        "image",
+        "architecture",
+        "x86_64",
+        "architectures",
+        "tracing",
+        "readings",
+        "counter",
+        "patch",
+        "fault",
+    )
 
     def place(module: str) -> tuple[int, int]:
         first, _, second = module.removeprefix("nemesis.agent.").partition(".")

@@ -6,6 +6,8 @@ The programs are real processes, spoken to over real pipes; only the container a
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import HarnessError
 from harness.runtime.base import LineHandler, Node, Process
 from harness.trial import contenders
 from harness.trial.contenders import Contender
@@ -22,6 +25,10 @@ from tests.nemesis.nodes import Spawned
 
 class LocalProcess(Spawned):
     """A program on this machine; what is given up is killed, so that no test leaves one behind."""
+
+    def wait(self, timeout_seconds: float) -> int | None:
+        code = super().wait(timeout_seconds)
+        return 128 - code if code is not None and code < 0 else code  # as an engine has it
 
     def abandon(self) -> None:
         super().abandon()
@@ -194,3 +201,93 @@ def test_a_contender_that_ignores_stop_is_left_behind_with_a_word(start: Callabl
     contender.end(time.monotonic())
     assert "did not stop when told so" in str(contender.failure)
     assert contender.may_write
+
+
+WRITE = (
+    "print(json.dumps({'time':%d,'process':0,'type':'invoke','f':'acquire'}))\n"
+    "print(json.dumps({'time':%d,'process':0,'type':'invoke','f':'write','resource':'fenced','id':%r}))\n"
+)
+LIVES = HELLO + "life = config.count('/1')\n" + "first = %r\nsecond = %r\n" + "exec([first, second][life])\n" + OBEDIENT
+
+
+def kill(contender: Contender) -> None:
+    """As a fault does it: the order is noted first."""
+    assert contender.hello is not None
+    contender.doom()
+    os.kill(contender.hello["pid"], signal.SIGKILL)
+
+
+def test_one_that_a_fault_killed_lives_again_under_its_number(
+    start: Callable[[str], Contender], tmp_path: Path
+) -> None:
+    """No failure and a crash between its lives. What its first left open is closed by that; an id stays taken."""
+    contender = start(LIVES % (WRITE % (1, 2, "0-1"), WRITE % (101, 102, "0-2")))
+    until(contender, lambda: contender.hello and len(history(tmp_path)) == 2, "its first words")
+    first = contender.pids()
+    kill(contender)
+    contender.restart(lambda: None)
+    assert contender.pids() != first
+    until(contender, lambda: len(history(tmp_path)) == 5, "its second life")
+    assert [(e["f"], e["time"]) for e in history(tmp_path)[1:4]] == [("write", 2), ("crash", 99), ("acquire", 101)]
+    assert history(tmp_path)[2]["exit_code"] == 137
+    assert (contender.lives, contender.ended) == (2, None)
+    contender.command("stop")
+    contender.end(time.monotonic() + 20)
+    assert contender.failure is None
+    assert contender.ended is not None
+    assert not contender.ended.ours, "it left by itself, the second time"
+    assert end_line(contender, tmp_path)
+
+
+def test_ids_of_an_earlier_life_are_taken(start: Callable[[str], Contender], tmp_path: Path) -> None:
+    """A second life that counts from the start again is refused as anybody who takes another's id."""
+    contender = start(LIVES % (WRITE % (1, 2, "0-1"), WRITE % (101, 102, "0-1")))
+    until(contender, lambda: contender.hello and len(history(tmp_path)) == 2, "its first words")
+    kill(contender)
+    contender.restart(lambda: None)
+    until(contender, lambda: contender.failure, "a failure")
+    assert "id '0-1' is that of another write" in str(contender.failure)
+
+
+def test_one_that_does_not_come_back_has_failed(start: Callable[[str], Contender]) -> None:
+    """A trial that goes on with a contender less would not be the one that was asked for."""
+    contender = start(LIVES % ("", "sys.exit(3)"))
+    until(contender, lambda: contender.hello, "hello")
+    kill(contender)
+    contender.restart(lambda: None)  # it said hello, and fell after it
+    until(contender, lambda: contender.failure, "a failure")
+    assert contender.failure == "contender 0 on c0 ended with exit code 3"
+
+
+def test_waiting_for_one_to_come_back_can_be_given_up(
+    start: Callable[[str], Contender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an interrupt; and nobody waits for ever for one whose process didn't end, or that says nothing."""
+    contender = start("import sys,json,time,os\nconfig=sys.stdin.readline()\n" + LIVES[len(HELLO) :] % ("", ""))
+    monkeypatch.setattr(contenders, "GONE_SECONDS", 0.2)
+    contender.doom()
+    with pytest.raises(HarnessError, match=r"its process had not ended 0\.2 s later"):
+        contender.restart(lambda: None)
+
+    class GivenUp(Exception):
+        pass
+
+    def give_up() -> None:
+        raise GivenUp
+
+    with pytest.raises(GivenUp):
+        contender.restart(give_up)
+    contender.end(time.monotonic())
+
+
+def test_an_end_that_nobody_ordered_is_no_life_of_ours(start: Callable[[str], Contender], tmp_path: Path) -> None:
+    """A fault that is over has spared it: whoever kills it then is somebody else."""
+    contender = start(HELLO + OBEDIENT)
+    until(contender, lambda: contender.hello, "hello")
+    contender.doom()
+    contender.spare()
+    os.kill(contender.pids()[0], signal.SIGKILL)
+    until(contender, lambda: contender.ended, "its end")
+    assert contender.failure == "contender 0 on c0 ended with exit code 137"
+    assert contender.ended is not None
+    assert not contender.ended.ours
