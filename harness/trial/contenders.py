@@ -3,8 +3,8 @@
 A contender is a program that may be frozen, cut off, killed, or not ours at all; everything it prints is checked
 before it enters the history. What it prints on stderr, and every line that was refused, is kept in its log.
 
-One that a fault has killed is started again under its number. Each run of its program is a *life* of its own: a hello, a
-border at which nothing is open, a crash at its end in the history, and a seed.
+One that a fault has killed is started again under its number. Each run of its program is a *life* of its own: a hello,
+a border at which nothing is open, a crash at its end in the history, and a seed.
 """
 
 from __future__ import annotations

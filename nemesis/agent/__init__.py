@@ -17,6 +17,6 @@ The journal is written before anything is applied. Every object in it is safe to
 Times are CLOCK_BOOTTIME in ns, the clock that no fault of ours moves.
 
 From the bottom up, each room importing only from those before it: `base`, `arguments`, `processes`, `roles`; `journal`,
-`firewall`, `signals`, `requests`, `probes`, `clock/`, `watching`; `commands`, which ties them together; `stream`;
-`start`. `loader` stands on its own: it unpacks the others.
+`firewall`, `signals`, `requests`, `probes`, `connections`, `clock/`, `watching`; `commands`, which ties them together;
+`stream`; `start`. `loader` stands on its own: it unpacks the others.
 """

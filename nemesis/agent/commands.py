@@ -12,6 +12,7 @@ from nemesis.agent.arguments import take, take_seconds
 from nemesis.agent.base import Refused, log, now_ns
 from nemesis.agent.clock.fault import clock_apply, clock_arguments, clock_left, clock_undo, patched
 from nemesis.agent.clock.patch import Patch
+from nemesis.agent.connections import connections, reset_connections
 from nemesis.agent.firewall import HOOKS, Firewall, rules_from
 from nemesis.agent.journal import Journal
 from nemesis.agent.probes import Listeners, probe, shout
@@ -46,6 +47,7 @@ class Agent(object):
             "shout": lambda command: {"errors": shout(take(command, "targets", list))},
             "heard": self.op_heard,
             "processes": self.op_processes,
+            "connections": self.op_connections,
             "stats": self.op_stats,
             "watch": Watching(self.roles, self.journal).op_watch,
         }
@@ -55,6 +57,7 @@ class Agent(object):
             "freeze": self.op_freeze,
             "thaw": self.op_thaw,
             "kill": self.op_kill,
+            "reset": self.op_reset,
             "clock_read": self.op_clock_read,
             "clock_set": self.op_clock_set,
             "clock_restore": self.op_clock_restore,
@@ -104,6 +107,11 @@ class Agent(object):
             row["role"] = self.roles.role(pid, everyone, ours)
             rows.append(row)
         return {"processes": rows}
+
+    def op_connections(self, command: Dict[str, Any]) -> Dict[str, Any]:
+        """The established TCP connections with `peers` (addresses); with `pids`, of these processes alone."""
+        only = Selection(self.roles, command).now() if "pids" in command else None
+        return {"connections": connections(take(command, "peers", list), only)}
 
     def op_stats(self, command: Dict[str, Any]) -> Dict[str, Any]:
         return {
@@ -193,6 +201,11 @@ class Agent(object):
         evidence = kill(Selection(self.roles, command), deadline)
         return dict(evidence, begin_ns=begin, end_ns=now_ns())
 
+    def op_reset(self, command: Dict[str, Any]) -> Dict[str, Any]:
+        """Reset this node's end of `connections`. There is nothing to undo: what is reset stays so."""
+        begin = now_ns()
+        return {"words": reset_connections(command), "begin_ns": begin, "end_ns": now_ns()}
+
     def op_clock_set(self, command: Dict[str, Any]) -> Dict[str, Any]:
         """Move the clock of the processes of a selection by `offset` s (`clocks`: realtime, monotonic, both).
 
@@ -213,7 +226,7 @@ class Agent(object):
         return {"processes": processes, "begin_ns": begin, "end_ns": now_ns()}
 
     def op_clock_read(self, command: Dict[str, Any]) -> Dict[str, Any]:
-        """What the processes of a moved clock read now, in s ahead of this agent's clock; how often they have read it."""
+        """What the processes of a moved clock read now, in s ahead of this agent's clock, and how often they have."""
         key = "clock:%s" % take(command, "fault", str)
         if key not in self.journal.held:
             raise Refused("clock_read: no fault %r is in force" % command["fault"])

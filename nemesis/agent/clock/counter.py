@@ -64,7 +64,7 @@ class Counter(object):
             self._call(stopped, stopped.architecture.UNMAP, address)
 
     def _call(self, stopped: Stopped, stub: int, first: int) -> int:
-        """Let the process call a stub of the routine with (first, PAGE), on a part of its stack that is then as before."""
+        """Let the process call a stub with (first, PAGE), on a part of its stack that is then as it was before."""
         if self._image.stack is None:
             raise Refused("process %d has no main stack" % self._image.pid)
         landing, stack = self._routine + stopped.architecture.LANDING, self._image.stack + 1024 + 8
