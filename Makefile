@@ -19,7 +19,7 @@ matrix: setup
 
 test: setup
 	$(BIN)/fencepost images
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 3 --dist loadgroup
 
 lint: setup
 	$(BIN)/ruff check .

@@ -19,6 +19,7 @@ from bench import histories
 from harness.errors import HistoryError
 from harness.history import native, read
 from harness.history.events import NONE, History
+from tests.afresh import afresh
 
 ACQUIRE = '{"time": 1, "process": 0, "type": "invoke", "f": "acquire"}'
 OK = '{"time": 2, "process": 0, "type": "ok", "f": "acquire", "token": 7}'
@@ -26,9 +27,7 @@ META = '{"type": "meta", "format": 1, "ttl": 5}'
 
 
 def written(tmp_path: Path, data: bytes | str) -> Path:
-    path = tmp_path / "history.jsonl"
-    path.write_bytes(data.encode() if isinstance(data, str) else data)
-    return path
+    return afresh(tmp_path / "history.jsonl", data.encode() if isinstance(data, str) else data)
 
 
 def outcome(path: Path) -> dict[str, Any] | tuple[int, str]:

@@ -8,6 +8,7 @@ from typing import Any
 from checkers import judge as judge_by_checkers
 from harness.errors import HistoryError
 from harness.history.reader import read as read_by_harness
+from tests.afresh import afresh
 from tests.oracle.reading import Event, Malformed, read
 from tests.oracle.said import Finding, Judgement
 from tests.oracle.verdicts import judge
@@ -35,7 +36,7 @@ def ours(data: bytes, *, partial: bool = False) -> Judgement | Malformed:
 
 def theirs(data: bytes, path: Path, *, partial: bool = False) -> dict[str, Any] | HistoryError:
     """What the checkers say, in the contract's JSON form; the history goes through a file at `path`."""
-    path.write_bytes(data)
+    afresh(path, data)
     try:
         return judge_by_checkers(read_by_harness(path, format="fencepost"), partial=partial).to_json()
     except HistoryError as error:

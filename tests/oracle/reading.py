@@ -151,7 +151,7 @@ class History:
         value = self.meta.get(name)
         return default if value is None else value
 
-    @property
+    @cached_property
     def uncertainty(self) -> Fraction:
         return nanoseconds(self.setting("uncertainty", 0))
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from checkers import fencing, judge
 from harness.history.reader import read
+from tests.afresh import afresh
 from tests.oracle.compare import disagreements
 from tests.oracle.generate import Chooser, encode, encode_doubled, history
 from tests.oracle.malformed import corrupt
@@ -88,7 +89,7 @@ def test_linearizable_is_false_exactly_when_lease_or_fencing_is(path: Path, toke
     """With owners, and tokens for all grants or none: what the theory behind the checkers promises."""
     both = {True: 0, False: 0}
     for seed in range(1000):
-        path.write_bytes(encode(history(Chooser.seeded(seed), owners=True, tokens=tokens)))
+        afresh(path, encode(history(Chooser.seeded(seed), owners=True, tokens=tokens)))
         verdicts = judge(read(path), partial=True).verdicts
         either = verdicts["lease"].valid is False or verdicts["fencing"].valid is False
         assert (verdicts["linearizable"].valid is False) == either, path.read_text()

@@ -10,6 +10,7 @@ import pytest
 
 from checkers import judge
 from harness.history.reader import read
+from tests.afresh import afresh
 from tests.oracle.generate import Chooser, Event, encode, history
 
 SEEDS = range(5000, 5400)
@@ -25,7 +26,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def judged(path: Path, events: list[Event], *, partial: bool = False) -> dict[str, Any]:
-    path.write_bytes(encode(events))
+    afresh(path, encode(events))
     return judge(read(path), partial=partial).to_json()
 
 

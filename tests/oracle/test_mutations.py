@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,8 @@ from hypothesis import strategies as st
 
 from checkers import judge
 from harness.history.reader import read
+from tests.afresh import afresh
+from tests.oracle.generate import encode
 
 SECOND = 10**9
 ALL = {"exclusion", "lease", "fencing", "fenced", "damage", "conduct", "linearizable", "progress", "faults"}
@@ -25,7 +26,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def words(path: Path, events: list[Event], *, partial: bool = False) -> dict[str, Any]:
-    path.write_text("".join(json.dumps(event) + "\n" for event in events))
+    afresh(path, encode(events))
     verdicts = judge(read(path), partial=partial).verdicts
     return {name: verdicts[name].valid for name in ALL}
 

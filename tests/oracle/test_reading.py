@@ -15,6 +15,7 @@ from harness.history import native
 from harness.history.building import Builder, finish
 from harness.history.events import CRASH, FAULT, History, Meta
 from harness.history.parsing import parse_meta
+from tests.afresh import afresh
 from tests.oracle.generate import Chooser, encode, encode_doubled, history
 from tests.oracle.malformed import corrupt
 
@@ -38,7 +39,7 @@ def outcome(data: bytes, path: Path, exactly: bool) -> History | tuple[int, str]
     try:
         if exactly:
             return read_exactly(data, path)
-        path.write_bytes(data)
+        afresh(path, data)
         return native.read(path)
     except HistoryError as error:
         return error.line, error.reason

@@ -232,33 +232,39 @@ def linearizable(history: History, found: list[Grant]) -> Verdict:
 
 
 def _orderable(history: History, here: list[Grant]) -> bool:
-    half = history.uncertainty / 2
     for a, b in combinations(here, 2):
         if a.token is not None and a.token == b.token and a.process != b.process:
             return False
-    earliest: dict[
-        frozenset[int], Instant
-    ] = {}  # the least instant at which these can all have ended, however they are ordered
+    half = history.uncertainty / 2
+    windows = [(a.invoke - half, a.ok + half, None if a.L is None else a.L - half) for a in here]
+    # Instants are only ever compared, so that their ranks do as well, which are small numbers.
+    instants = sorted({instant for window in windows for instant in window if instant is not None})
+    rank = {instant: number for number, instant in enumerate(instants)}
+    first, last, end = zip(
+        *[[None if each is None else rank[each] for each in window] for window in windows], strict=True
+    )
+    own_earlier = [frozenset(j for j, b in enumerate(here[:i]) if b.process == a.process) for i, a in enumerate(here)]
+    # The least instant at which these can all have ended, however they are ordered.
+    earliest: dict[frozenset[int], int] = {}
 
-    def place(placed: frozenset[int], free: Instant) -> bool:
+    def place(placed: frozenset[int], highest: int | None, free: int) -> bool:
         if len(placed) == len(here):
             return True
         if placed in earliest and earliest[placed] <= free:
             return False  # tried, and from no later an instant
         earliest[placed] = free
-        highest = max((here[i].token for i in placed if here[i].token is not None), default=None)  # type: ignore[type-var]
         for i, a in enumerate(here):
-            own_earlier = any(j < i and j not in placed and here[j].process == a.process for j in range(len(here)))
-            falls = a.token is not None and highest is not None and a.token < highest
-            start = max(a.invoke - half, free)
-            if i in placed or own_earlier or falls or start > a.ok + half:
+            start = max(first[i], free)
+            if i in placed or start > last[i] or not own_earlier[i] <= placed:
                 continue
-            end = start if a.L is None else max(start, a.L - half)
-            if place(placed | {i}, end):
+            if a.token is not None and highest is not None and a.token < highest:
+                continue
+            token = highest if a.token is None else a.token
+            if place(placed | {i}, token, start if end[i] is None else max(start, end[i])):
                 return True
         return False
 
-    return place(frozenset(), -INFINITE)
+    return place(frozenset(), None, -1)
 
 
 def mutex(history: History, found: list[Grant]) -> Verdict:
