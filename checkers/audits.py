@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from checkers import words
+from checkers import standing, words
 from checkers.findings import LISTED, Finding
 from checkers.intervals import Model
 from harness.history.events import FAIL, NONE, OK, RESOURCES, STRING_ID, Audit, Bools, Ints
@@ -74,11 +74,13 @@ def _first(rows: Ints) -> list[int]:
 
 def _gone(model: Model, audit: Audit, row: int) -> Finding:
     later = words.after(int(model.history.time[audit.row]), int(model.history.time[row]))
+    held, why = standing.held(model, int(model.history.mate[row]))
     text = (
         f"the {RESOURCES[audit.resource]} resource of lock {model.history.locks[audit.lock]!r} accepted "
-        f"{_write(model, row)}; {later} it was read as a whole, and that write was gone"
+        f"{_write(model, row)}; {later} it was read as a whole, and that write was gone. "
+        f"Contender {model.history.process_name(row)} {held}"
     )
-    events, time = words.lines(model, (row, audit.row))
+    events, time = words.lines(model, (row, audit.row, why))
     return Finding("gone-write", model.history.locks[audit.lock], events, words.sentence(text), time)
 
 

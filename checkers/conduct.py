@@ -16,11 +16,11 @@ import numpy as np
 from checkers import words
 from checkers.findings import LISTED, Finding, Verdict
 from checkers.intervals import Model, lengths
+from checkers.standing import LOST_BY, keys, outcome, ungranted
 from harness.history.events import (
     ACQUIRE,
     CRASH,
     FAIL,
-    INFO,
     INVOKE,
     LOST,
     OK,
@@ -38,7 +38,7 @@ def check(model: Model) -> Verdict:
     """False with any finding; unknown without owners, or when nobody was granted anything; else true."""
     outside = _outside_of_belief(model)
     writes = outside.where(model.history.f[outside.row] == WRITE)
-    acted = writes.where(_outcome(model, writes.row) != FAIL)
+    acted = writes.where(outcome(model, writes.row) != FAIL)
     renews = _strays(model, outside.where(model.history.f[outside.row] == RENEW))
     stats = {"unheld_writes": len(writes.row), "stray_renews": len(renews.row)}
     if not model.owners:
@@ -75,12 +75,6 @@ class _Acts:
         return firsts, np.append(firsts[1:], len(self.row)) - 1
 
 
-def _keys(model: Model, rows: Ints) -> Ints:
-    """A number for the process and lock of each row."""
-    keys: Ints = model.history.process[rows].astype(np.int64) * len(model.history.locks) + model.history.lock[rows]
-    return keys
-
-
 def _outside_of_belief(model: Model) -> _Acts:
     """The writes, and the renews that returned ok, invoked outside every belief of their process in their lock."""
     history = model.history
@@ -88,7 +82,7 @@ def _outside_of_belief(model: Model) -> _Acts:
     told[history.mate[(history.f == RENEW) & (history.type == OK)]] = True
     told[model.ok_row] = True
     rows = np.flatnonzero(told)
-    key = _keys(model, rows)
+    key = keys(model, rows)
     order = group_order(key, max(1, len(history.processes)) * len(history.locks))
     rows, key = rows[order], key[order]
     is_grant = history.f[rows] == ACQUIRE
@@ -104,15 +98,6 @@ def _outside_of_belief(model: Model) -> _Acts:
     grant_of_row[model.ok_row] = np.arange(len(model))
     grant = np.where(granted, grant_of_row[rows[grant_at]][nearest], -1)
     return _Acts(row, key_here, grant).where(~granted | (row > model.belief_end_row[grant]))
-
-
-def _outcome(model: Model, invokes: Ints) -> Ints:
-    """What became of some operations: OK, FAIL or INFO."""
-    done = model.history.mate[invokes]
-    if not len(done):
-        return np.empty(0, dtype=np.int8)
-    outcome: Ints = np.where(done >= 0, model.history.type[done], INFO)
-    return outcome
 
 
 # -- renews -----------------------------------------------------------------------------------------------------------
@@ -141,7 +126,7 @@ def _given_up(model: Model, renews: _Acts) -> Ints:
     if not len(model):
         return given
     released = np.flatnonzero((history.f == RELEASE) & (history.type == INVOKE))
-    since = np.sort(_keys(model, released) * n + released)
+    since = np.sort(keys(model, released) * n + released)
     had = np.flatnonzero(renews.grant >= 0)
     asked = renews.key[had] * n + model.ok_row[renews.grant[had]]
     at = np.searchsorted(since, asked)
@@ -186,7 +171,8 @@ def _stray_finding(model: Model, first: int, last: int, since: int, more: int) -
             "keeps from everybody else what it had given up"
         )
     events, time = words.lines(model, (int(history.mate[first]), since))
-    return Finding("stray-renew", name, events, words.sentence(text), time, words.seconds(ended - start))
+    text = words.sentence(text) + words.meanwhile(model, start, sent)
+    return Finding("stray-renew", name, events, text, time, words.seconds(ended - start))
 
 
 # -- writes -----------------------------------------------------------------------------------------------------------
@@ -198,27 +184,13 @@ def _unheld(model: Model, writes: _Acts) -> list[Finding]:
         return []
     done = model.history.mate[writes.row]
     last = np.where(done >= 0, done, writes.row)
-    refused = _ungranted(model)
     found = []
     for k in np.argsort(last, kind="stable")[:LISTED].tolist():
-        row, key, grant = int(writes.row[k]), int(writes.key[k]), int(writes.grant[k])
+        row, grant = int(writes.row[k]), int(writes.grant[k])
         why = -1 if grant < 0 else int(model.belief_end_row[grant])
-        at = int(np.searchsorted(refused, key * len(model.history) + row)) - 1
-        if at >= 0 and refused[at] // len(model.history) == key:
-            why = max(why, int(refused[at] % len(model.history)))
+        why = max(why, ungranted(model, row))
         found.append(_unheld_finding(model, row, int(last[k]), why))
     return found
-
-
-def _ungranted(model: Model) -> Ints:
-    """The invokes and completions of the acquires that didn't return ok, as (key * n + row), ascending."""
-    history = model.history
-    invoked = np.flatnonzero((history.f == ACQUIRE) & (history.type == INVOKE))
-    invoked = invoked[_outcome(model, invoked) != OK]
-    done = history.mate[invoked].astype(np.int64)
-    rows = np.concatenate((invoked, done[done >= 0]))
-    ungranted: Ints = np.sort(_keys(model, rows) * len(history) + rows)
-    return ungranted
 
 
 def _unheld_finding(model: Model, invoke: int, last: int, why: int) -> Finding:
@@ -247,7 +219,8 @@ def _what(model: Model, row: int, name: str) -> str:
     if f == RELEASE:
         return f"released lock {name!r}"
     if f == LOST:
-        return f"noticed that it had lost lock {name!r}"
+        by = LOST_BY.get(int(history.reason[row]))
+        return f"noticed that it had lost lock {name!r}" + ("" if by is None else f" ({by})")
     if f == CRASH:
         return f"crashed, and with it its hold of lock {name!r}"
     if kind == INVOKE:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from checkers import lease, pairs, words
+from checkers import lease, pairs, standing, words
 from checkers.findings import Finding, Verdict
-from checkers.intervals import Model, nanoseconds
-from harness.history.events import ACQUIRE, CRASH, LOST, Ints
+from checkers.intervals import INF, Model, nanoseconds
+from harness.history.events import ACQUIRE, CRASH, LOST, NONE, Ints
 
 
 def check(model: Model) -> Verdict:
@@ -101,14 +101,17 @@ def _overlap(model: Model, a: int, b: int, rows: list[int]) -> Finding:
     first = a if model.belief_end[a] <= model.belief_end[b] else b
     high = int(model.belief_end[first])
     blame = _blame(model, a, b, low, high)
-    because = words.sentence(_because(model, a, b, blame))
+    because = words.sentence(_because(model, a, b, blame, high))
     text = (
         f"{words.who(model, a)} was granted {words.lock(model, a)}{words.token(model, a)}; "
         f"{words.after(low, start)} {words.who(model, b)} was granted it too{words.token(model, b)}, and both believed "
         f"that they held it for {words.span(high - low)}, until {_how(model, first)}. {because}"
     )
+    text = words.sentence(text)
+    if blame not in ("service", "pause", "clock"):  # lease tells of the first, and the others name the fault
+        text += words.meanwhile(model, start, high)
     events, time = words.lines(model, rows)
-    return Finding("overlap", model.lock_name(a), events, words.sentence(text), time, words.seconds(high - low), blame)
+    return Finding("overlap", model.lock_name(a), events, text, time, words.seconds(high - low), blame)
 
 
 def _how(model: Model, g: int) -> str:
@@ -118,7 +121,8 @@ def _how(model: Model, g: int) -> str:
         return "the end of the history"
     f, name = int(model.history.f[row]), words.who(model, g)
     if f == LOST:
-        return f"{name} noticed that it had lost it"
+        by = standing.LOST_BY.get(int(model.history.reason[row]))
+        return f"{name} noticed that it had lost it" + ("" if by is None else f" ({by})")
     if f == CRASH:
         return f"{name} crashed"
     return f"{name} asked for it anew" if f == ACQUIRE else f"{name} released it"
@@ -152,11 +156,13 @@ def _asleep(frozen: list[tuple[int, int]], after: int, low: int, high: int) -> b
     return False
 
 
-def _because(model: Model, a: int, b: int, blame: str) -> str:
+def _because(model: Model, a: int, b: int, blame: str, high: int) -> str:
+    """Who is to blame for an overlap that ended at `high`, and why."""
     name = words.who(model, a)
     if blame == "service":
-        why = "double-granted" if lease.is_double(model, a, b) else "granted inside the time promised to the other"
-        return f"the service is to blame: the lock was {why}"
+        both = "by its answers both held it at once"
+        early = "it granted the lock inside the time promised to the other"
+        return f"to blame is {words.SERVICE}: {both if lease.is_double(model, a, b) else early} (see lease)"
     if blame == "pause":
         return f"{name} was frozen, and had not noticed that its time was over"
     if blame == "clock":
@@ -167,4 +173,18 @@ def _because(model: Model, a: int, b: int, blame: str) -> str:
     if blame == "late-grant":
         late = a if model.late[a] else b
         return f"the grant of {words.who(model, late)} had run out before it arrived"
-    return f"{name} went on past its own deadline"
+    return f"{name} {_went_on(model, a, high)}"
+
+
+def _went_on(model: Model, a: int, high: int) -> str:
+    """How a client believed in a hold that the service had ended, or may have: what of it is known."""
+    refused = int(model.ended_row[a])
+    if refused < len(model.history) and int(model.ended[a]) < high:
+        how = f"{words.at(int(model.ended[a]), int(model.ok[a]))} (line {model.line(refused)})"
+        return f"went on all the same after the service had said that it doesn't hold it, at {how}"
+    promise = int(model.promise[a])
+    if promise in (NONE, INF):
+        return "went on believing in it; no ttl is known, so nothing says when its hold was over"
+    row = int(model.promise_row[a])
+    since = "its acquire, as no renew succeeded" if row < 0 else f"its renew of line {model.line(row)}"
+    return f"went on past its own deadline: that was {words.at(promise, int(model.ok[a]))}, by its ttl from {since}"

@@ -36,16 +36,11 @@ def check(model: Model) -> Verdict:
     return Verdict(valid, words.ordered(found), len(found), stats, note=note)
 
 
-def _name(fault: Fault) -> str:
-    on = ", ".join([*fault.targets, *(f"contender {process}" for process in fault.processes)])
-    return f"fault {fault.id!r} ({fault.kind or 'of unknown kind'}{' on ' + on if on else ''})"
-
-
 def _not_undone(fault: Fault) -> Finding:
     if fault.stop is None or fault.stop_line is None:
-        text = f"{_name(fault)} was never stopped"
+        text = f"{words.fault(fault)} was never stopped"
         return Finding("not-undone", None, (fault.start_line,), words.sentence(text), fault.start)
-    text = f"{_name(fault)} was stopped {words.after(fault.stop, fault.start)}, without proof that it was undone"
+    text = f"{words.fault(fault)} was stopped {words.after(fault.stop, fault.start)}, without proof that it was undone"
     return Finding("not-undone", None, (fault.start_line, fault.stop_line), words.sentence(text), fault.stop)
 
 
@@ -54,7 +49,7 @@ def _not_landed(fault: Fault) -> Finding:
         "not-landed",
         None,
         (fault.start_line,),
-        words.sentence(f"{_name(fault)} started without proof that it took effect"),
+        words.sentence(f"{words.fault(fault)} started without proof that it took effect"),
         fault.start,
     )
 

@@ -250,8 +250,9 @@ def _duplicate(model: Model, a: int, b: int) -> Finding:
         f"{words.who(model, a)} was granted {words.lock(model, a)} with token {int(model.token[a])}; "
         f"{words.after(int(model.ok[b]), int(model.ok[a]))} {words.who(model, b)} was granted it with the same token"
     )
+    text = words.sentence(text) + words.meanwhile(model, int(model.ok[a]), int(model.ok[b]))
     events, time = words.lines(model, (model.ok_row[a], model.ok_row[b]))
-    return Finding("duplicate", model.lock_name(b), events, words.sentence(text), time)
+    return Finding("duplicate", model.lock_name(b), events, text, time)
 
 
 def _regression(model: Model, a: int, b: int) -> Finding:
@@ -261,8 +262,9 @@ def _regression(model: Model, a: int, b: int) -> Finding:
         f"{words.who(model, b)}, granted it {words.after(int(model.ok[b]), start)}, got the lower token "
         f"{int(model.token[b])}, though {why_before(model, a, b)}"
     )
+    text = words.sentence(text) + words.meanwhile(model, start, int(model.ok[b]))
     events, time = words.lines(model, (model.ok_row[a], model.invoke_row[b], model.ok_row[b]))
-    return Finding("regression", model.lock_name(b), events, words.sentence(text), time)
+    return Finding("regression", model.lock_name(b), events, text, time)
 
 
 def why_before(model: Model, a: int, b: int) -> str:
@@ -270,6 +272,6 @@ def why_before(model: Model, a: int, b: int) -> str:
     if model.process[a] == model.process[b] and model.ok_row[a] < model.ok_row[b]:
         return "it was the same contender's next grant"
     if int(model.invoke[b]) > int(model.ok[a]) + model.u:
-        return f"it asked for it only {words.span(int(model.invoke[b] - model.ok[a]))} after the first grant"
+        return f"it asked for it {words.span(int(model.invoke[b] - model.ok[a]))} after the first grant"
     still = words.at(int(model.E[b]), int(model.ok[a]))
     return f"its hold cannot have ended before {still}: the other came first"

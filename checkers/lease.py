@@ -8,12 +8,17 @@ one of them renews in silence: its lease may still have run, or not.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 
-from checkers import pairs, words
+from checkers import pairs, standing, words
 from checkers.findings import LISTED, Finding, Verdict
-from checkers.intervals import INF, Model
-from harness.history.events import LOST, NONE, RELEASE, Ints
+from checkers.intervals import INF, Model, lengths
+from harness.history.events import FAIL, INVOKE, LOST, NONE, OK, RELEASE, RENEW, Ints
+
+#: So many renewals are looked at to say when a lease had run out.
+_MOST_RENEWS = 10_000
 
 
 def check(model: Model) -> Verdict:
@@ -119,14 +124,79 @@ def _first_by(grants: Ints, row: Ints) -> list[int]:
 
 
 def _evidence(model: Model, a: int, b: int) -> list[int]:
-    """The rows that prove a pair: both grants, and what shows that the earlier one was still held."""
+    """The rows that prove a pair: both grants, and what shows that each was still held when the other was granted."""
     rows = [int(model.ok_row[a]), int(model.ok_row[b])]
     for this, other in ((a, b), (b, a)):
-        if model.E_proven[this] > model.ok[other] + model.u and model.proven_row[this] >= 0:
-            rows.append(int(model.proven_row[this]))
+        if model.E_proven[this] > model.ok[other] + model.u:
+            # Where it was asked for after the other's grant alone, nothing else is needed.
+            if model.invoke[this] <= model.ok[other] + model.u:
+                row = _proof_after(model, this, other)
+                rows += [row, int(model.history.mate[row])]
         elif model.promise_row[this] >= 0 and model.E[this] > max(model.invoke[this], model.proven[this]):
             rows.append(int(model.promise_row[this]))
     return rows
+
+
+def _own_rows(model: Model, name: str, rows: Callable[[], Ints], g: int, since: int) -> Iterator[int]:
+    """Of some rows (made once, under `name`) those of a grant's process and lock, in order, from row `since` on."""
+
+    def index() -> Ints:
+        found = rows()
+        return np.sort(standing.keys(model, found) * len(model.history) + found)
+
+    n = len(model.history)
+    numbers: Ints = model.once(name, index)
+    key = int(standing.keys(model, model.ok_row[g : g + 1])[0])
+    for at in range(int(np.searchsorted(numbers, key * n + since)), len(numbers)):
+        if int(numbers[at]) // n != key:
+            return
+        yield int(numbers[at]) % n
+
+
+def _proof_after(model: Model, g: int, other: int) -> int:
+    """The first own renew or release of g that returned ok and was sent after the other's grant (there is one where
+    proven(g) is after it), by the row of its invoke."""
+    history = model.history
+
+    def succeeded() -> Ints:
+        done = ((history.f == RENEW) | (history.f == RELEASE)) & (history.type == OK) & (history.proves != 0)
+        rows: Ints = history.mate[done]
+        return rows
+
+    since = int(np.searchsorted(history.time, int(model.ok[other]) + model.u, "right"))
+    for row in _own_rows(model, "successes", succeeded, g, max(since, int(model.ok_row[g]))):
+        if history.mate[row] <= model.next_acquire_row[g]:
+            return row
+    raise AssertionError(f"grant {g} was proven after grant {other}, and no success says so")
+
+
+def _ran_out(model: Model, g: int, row: int) -> int | None:
+    """When the lease of g had run out by itself at the latest, as far as it had been renewed before a row; None where
+    nobody can tell, where it never does, and where it would take long to find out."""
+    history, meta = model.history, model.history.meta
+    greatest = float(model.ttl[g])
+    if not meta.expires or model.unseen[g]:
+        return None
+
+    def asked() -> Ints:
+        return np.flatnonzero((history.f == RENEW) & (history.type == INVOKE))
+
+    last = int(model.ok[g])
+    for number, renew in enumerate(_own_rows(model, "renews", asked, g, int(model.ok_row[g]))):
+        if renew >= row:
+            break
+        if number == _MOST_RENEWS:
+            return None
+        done = int(history.mate[renew])
+        if done >= 0 and history.type[done] == FAIL:
+            continue
+        ttls = [float(history.ttl[at]) for at in (renew, done) if at >= 0 and not np.isnan(history.ttl[at])]
+        greatest = max([greatest, *ttls])
+        last = max(last, int(history.time[done if done >= 0 else renew]))
+    if np.isnan(greatest):
+        return None
+    end = last + int(lengths(np.array([greatest]), 1.0 + meta.rate_tolerance)[0])
+    return end if end + model.u < int(history.time[row]) else None
 
 
 def is_double(model: Model, a: int, b: int) -> bool:
@@ -140,16 +210,17 @@ def _pair(model: Model, a: int, b: int, rows: list[int]) -> Finding:
     kind = "double-grant" if is_double(model, a, b) else "early-grant"
     text = (
         f"{words.who(model, a)} was granted {words.lock(model, a)}{words.token(model, a)}; "
-        f"{words.after(int(model.ok[b]), start)} {words.who(model, b)} was granted it too{words.token(model, b)}, "
+        f"{words.after(int(model.ok[b]), start)} {words.who(model, b)} was granted it too{words.token(model, b)}"
         f"{_why(model, a, b, start)}"
     )
+    text = words.sentence(text) + words.meanwhile(model, start, int(model.ok[b]))
     events, time = words.lines(model, rows)
     shared = min(int(model.E[a]), int(model.E[b])) - int(model.ok[b])
     return Finding(
         kind,
         model.lock_name(a),
         events,
-        words.sentence(text),
+        text,
         time,
         words.seconds(shared) if 0 < shared < INF // 2 else None,
     )
@@ -158,21 +229,25 @@ def _pair(model: Model, a: int, b: int, rows: list[int]) -> Finding:
 def _why(model: Model, a: int, b: int, start: int) -> str:
     """What shows that a still held it when b was granted it."""
     if model.E_proven[a] > model.ok[b] + model.u:
-        if model.proven_row[a] >= 0 and model.proven[a] > model.invoke[a]:
-            row = int(model.proven_row[a])
-            what = "release" if model.history.f[row] == RELEASE else "renew"
-            return (
-                f"while {words.who(model, a)} held it for certain: its {what} sent at "
-                f"{words.at(int(model.history.time[row]), start)} succeeded (line {model.line(row)})"
-            )
-        return f"though {words.who(model, a)} had only asked for it after that"
+        row = _proof_after(model, a, b)
+        what = "release" if model.history.f[row] == RELEASE else "renew"
+        sent = words.at(int(model.history.time[row]), start)
+        told = (
+            f"; yet the {what} of its hold that {words.who(model, a)} sent after that, at {sent}, succeeded (line "
+            f"{model.line(row)}): either that grant or this success was wrong"
+        )
+        over = _ran_out(model, a, int(model.ok_row[b]))
+        if over is not None:
+            whose = f"the lease of {words.who(model, a)} had run out by {words.at(over, start)}"
+            told += f". By its ttl {whose}, before that grant, which speaks against this success"
+        return told
     if model.promise[a] == INF:
-        return f"and {words.who(model, a)} hadn't given it back: this lock doesn't expire"
+        return f", and {words.who(model, a)} hadn't given it back: this lock doesn't expire"
     row = int(model.promise_row[a])
     source = "its acquire" if row < 0 else f"its renew of line {model.line(row)}"
     # "At least": the promise counts from when the request was sent, and the service can't have counted from earlier.
     told = (
-        f"inside the time promised to {words.who(model, a)}: {source} promised it until at least "
+        f", inside the time promised to {words.who(model, a)}: {source} promised it until at least "
         f"{words.at(int(model.promise[a]), start)}"
     )
     if model.L[a] < model.promise[a]:
@@ -197,15 +272,18 @@ def _early_expiry(model: Model, g: int) -> Finding:
     start, row = int(model.ok[g]), int(model.ended_row[g])
     promise = int(model.promise_then[g])
     left = (
-        "and this lock doesn't expire" if promise == INF else f"{words.span(promise - int(model.ended[g]))} too early"
+        "though this lock doesn't expire"
+        if promise == INF
+        else f"{words.span(promise - int(model.ended[g]))} too early"
     )
     text = (
         f"{words.who(model, g)} was granted {words.lock(model, g)}{words.token(model, g)}; "
         f"{words.after(int(model.ended[g]), start)} {_said(model, row)}, {left}, and it had not released it"
     )
+    text = words.sentence(text) + words.meanwhile(model, start, int(model.ended[g]))
     events, time = words.lines(model, (model.ok_row[g], row))
     missing = None if promise == INF else words.seconds(promise - int(model.ended[g]))
-    return Finding("early-expiry", model.lock_name(g), events, words.sentence(text), time, missing)
+    return Finding("early-expiry", model.lock_name(g), events, text, time, missing)
 
 
 def _said(model: Model, row: int) -> str:

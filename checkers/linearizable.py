@@ -23,6 +23,7 @@ stamps that make a cycle, each next to the reason why it must come before the ne
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ def check(model: Model) -> Verdict:
         return mutex.check(model)
     words_of_lease = lease.check(model).valid
     single = lease.count_single(model)
-    found = lease.single_findings(model)
+    found = [_as_lease_says(finding) for finding in lease.single_findings(model)]
     stats: dict[str, Any] = {"locks": len(model.by_lock), "decided_by": _deciders(model)}
     orders: list[Ints] = []
     cycles = 0
@@ -255,7 +256,37 @@ def reason(model: Model, a: int, b: int) -> str | None:
     return None
 
 
+def _as_lease_says(finding: Finding) -> Finding:
+    """A finding of `lease` about one grant, told by pointing there."""
+    line = finding.events[0]
+    why = "the service took back that it was over" if finding.kind == "revived" else "it ended inside its promise"
+    return replace(finding, text=f"No order explains the grant of line {line}: {why}, as lease says ({finding.kind}).")
+
+
+def _said_elsewhere(model: Model, a: int, b: int) -> str:
+    """Why there is no order of two grants, by the verdict that has said so."""
+    if model.precedes(a, b) and model.precedes(b, a):
+        return f"both were held at once, as lease says ({'double' if lease.is_double(model, a, b) else 'early'}-grant)"
+    if "shared-token" in (reason(model, a, b), reason(model, b, a)):
+        return "two processes have the same token, as fencing says (duplicate)"
+    return "the later one has the lower token, as fencing says (regression)"
+
+
 def _no_order(model: Model, cycle: list[int]) -> Finding:
+    """Of a cycle of two, which lease or fencing have found too, no more is said than that."""
+    lock = words.lock(model, cycle[0])
+    if len(cycle) == 2:
+        one, other = sorted(model.line(int(model.ok_row[g])) for g in cycle)
+        text = f"no order explains the grants of lines {one} and {other} of {lock}: {_said_elsewhere(model, *cycle)}"
+    else:
+        text = f"no order explains these grants of {lock}: {_around(model, cycle)}"
+    events, time = words.lines(model, model.ok_row[cycle])
+    certificate = _cycle_certificate(model, cycle) if model.certificates else None
+    return Finding("no-order", model.lock_name(cycle[0]), events, words.sentence(text), time, certificate=certificate)
+
+
+def _around(model: Model, cycle: list[int]) -> str:
+    """The grants of a cycle, and why each comes before the next."""
     start = min(int(model.ok[g]) for g in cycle)
     steps = []
     for a, b in zip(cycle, cycle[1:] + cycle[:1], strict=True):
@@ -265,10 +296,7 @@ def _no_order(model: Model, cycle: list[int]) -> Finding:
     names = ", ".join(
         f"{words.who(model, g)}{words.token(model, g)} at {words.at(int(model.ok[g]), start)}" for g in cycle
     )
-    text = f"no order explains these grants of {words.lock(model, cycle[0])}: {names}; for {', and '.join(steps)}"
-    events, time = words.lines(model, model.ok_row[cycle])
-    certificate = _cycle_certificate(model, cycle) if model.certificates else None
-    return Finding("no-order", model.lock_name(cycle[0]), events, words.sentence(text), time, certificate=certificate)
+    return f"{names}; for {', and '.join(steps)}"
 
 
 def _step(model: Model, a: int, b: int, start: int) -> str:

@@ -20,10 +20,13 @@ from checkers.intervals import INF, Model, nanoseconds
 from harness.history.events import (
     ACQUIRE,
     CRASH,
+    FAIL,
     FAULT,
     INVOKE,
+    LOST,
     NONE,
     OK,
+    RENEW,
     Fault,
     Ints,
     crash_epochs,
@@ -39,6 +42,8 @@ class _Attempts:
     lock: Ints
     start: Ints
     end: Ints
+    since: Ints
+    """The start of the first of those by which its process has polled up to this one; its own where it didn't poll."""
 
 
 def check(model: Model) -> Verdict:
@@ -74,11 +79,16 @@ def check(model: Model) -> Verdict:
         "handover_seconds": _handovers(model),
         "availability": _availability(model, attempts),
         "longest_gap": words.seconds(longest),
+        "longest_wait": None,
     }
+    waited = _longest_wait(model, attempts)
+    if waited is not None:
+        stats["longest_wait"] = words.seconds(waited.ns)
     if found:
         return Verdict(False, words.ordered(found), len(stuck), stats)
     if limit is None:
-        return Verdict("unknown", stats=stats, note="no progress_bound")
+        note = "no progress_bound" if waited is None else f"no progress_bound; {_told(model, waited)}"
+        return Verdict("unknown", stats=stats, note=note)
     if not len(attempts.row):
         return Verdict("unknown", stats=stats, note="nobody ever tried to get a lock")
     ours = [fault for fault in history.faults if not fault.outside]
@@ -93,7 +103,34 @@ def check(model: Model) -> Verdict:
             names = ", ".join(repr(history.locks[lock]) for lock in hidden)
             note = f"nobody got lock {names} for longer than the bound, while somebody outside of the trial interfered"
             return Verdict("unknown", stats=stats, note=note)
-    return Verdict(True, stats=stats)
+    return Verdict(True, stats=stats, note=None if waited is None else _told(model, waited))
+
+
+@dataclass(frozen=True)
+class _Wait:
+    """From when somebody first asked to when it was granted, or stopped wanting: the longest there is."""
+
+    ns: int
+    row: int
+    """Of the invoke of its last acquire."""
+
+
+def _longest_wait(model: Model, attempts: _Attempts) -> _Wait | None:
+    """The longest wait of anybody, whatever was broken or held meanwhile; None where nobody asked."""
+    if not len(attempts.row):
+        return None
+    length = attempts.end - attempts.since
+    longest = int(np.argmax(length))
+    return _Wait(int(length[longest]), int(attempts.row[longest]))
+
+
+def _told(model: Model, wait: _Wait) -> str:
+    """`the longest wait of anybody was 388.000 s, of contender 1 (line 8), in vain`."""
+    history = model.history
+    done = int(history.mate[wait.row])
+    granted = done >= 0 and history.type[done] == OK
+    who = f"contender {history.process_name(wait.row)} (line {model.line(wait.row)})"
+    return f"the longest wait of anybody was {words.span(wait.ns)}, of {who}{'' if granted else ', in vain'}"
 
 
 def _by_lock(lock: Ints, locks: int) -> list[tuple[int, Ints]]:
@@ -124,6 +161,7 @@ def _attempts(model: Model) -> _Attempts:
         closed = np.where(done >= 0, done, np.minimum(crash, n))
     end = time[closed]
     succeeded = (done >= 0) & (history.type[done] == OK) if n else done >= 0
+    since = time[row]
     if history.meta.progress_bound is not None and len(row):
         bound = nanoseconds(history.meta.progress_bound)
         order = group_order(process * len(history.locks) + lock, max(1, len(history.processes)) * len(history.locks))
@@ -133,7 +171,13 @@ def _attempts(model: Model) -> _Attempts:
         gap = time[row[following]] - end[here]
         polling = gap <= bound // 10
         end[here[polling]] = time[row[following[polling]]]
-    return _Attempts(row, lock, time[row], end)
+        polls = np.zeros(len(row), dtype=bool)
+        polls[following[polling]] = True
+        # In `order` those of one process and lock stand side by side: a wait began at the last one that was no poll.
+        began = np.maximum.accumulate(np.where(polls[order], 0, np.arange(len(row))))
+        since = since.copy()
+        since[order] = time[row[order[began]]]
+    return _Attempts(row, lock, time[row], end, since)
 
 
 def _fault_spans(model: Model, faults: Sequence[Fault]) -> tuple[Ints, Ints]:
@@ -214,10 +258,71 @@ def _stuck(model: Model, attempts: _Attempts, wanting: Ints, granted: Ints, low:
     also = f" (and {others} more)" if others else ""
     text = (
         f"contender {history.process_name(first)}{also} asked for lock {history.locks[lock]!r}; from {wait} on nobody "
-        f"held it and no fault was active, and yet nobody got it for {words.span(high - low)}, until {ended_by}"
+        "was known to hold it and no fault was active, and yet nobody got it for "
+        f"{words.span(high - low)}, until {ended_by}"
     )
-    events, time = words.lines(model, rows)
-    return Finding("stuck", history.locks[lock], events, words.sentence(text), time, words.seconds(high - low))
+    told, more = _what_may_keep_it(model, lock, granted, inside, attempts, low, high)
+    events, time = words.lines(model, rows + [row for row in more if row > first])
+    text = f"{words.sentence(text)} {told}"
+    return Finding("stuck", history.locks[lock], events, text, time, words.seconds(high - low))
+
+
+#: So many acquires before a stretch are looked at for those of contenders that ask no more.
+_LOOKED_BACK = 1000
+
+
+def _what_may_keep_it(
+    model: Model, lock: int, granted: Ints, inside: Ints, attempts: _Attempts, low: int, high: int
+) -> tuple[str, list[int]]:
+    """What is known of whoever may hold a lock in secret, in sentences, and the rows that say so: how its last hold
+    ended, renewals that went on in the stretch, the last acquire that came to nothing of one that asks no more."""
+    history = model.history
+    told, rows = ["Nobody had ever been granted it."], list[int]()
+    last = int(np.searchsorted(model.ok[granted], low, "right")) - 1
+    if last >= 0:
+        told, rows = _how_it_ended(model, int(granted[last]))
+    then = np.arange(int(np.searchsorted(history.time, low, "left")), int(np.searchsorted(history.time, high, "right")))
+    renews = then[(history.lock[then] == lock) & (history.f[then] == RENEW) & (history.type[then] == OK)]
+    if len(renews):
+        at = int(renews[0])
+        more = f", and {len(renews) - 1:,} more" if len(renews) > 1 else ""
+        went_on = f"contender {history.process_name(at)} went on renewing it, and that succeeded"
+        told.append(f"But {went_on} (line {model.line(at)}{more}).")
+        rows.append(at)
+    upto = int(np.searchsorted(attempts.start, low, "right"))
+    tried = np.arange(max(0, upto - _LOOKED_BACK), upto)
+    tried = attempts.row[tried[attempts.lock[tried] == lock]]
+    done = history.mate[tried]
+    asking = np.isin(history.process[tried], history.process[attempts.row[inside]])
+    nothing = done[(done >= 0) & (history.time[done] <= low) & (history.type[done] != OK) & ~asking]
+    if len(nothing):
+        at = int(nothing.max())
+        how = "had failed" if history.type[at] == FAIL else "was of unknown outcome"
+        told.append(f"Contender {history.process_name(at)}, whose acquire {how} (line {model.line(at)}), asks no more.")
+    return " ".join(told), rows
+
+
+def _how_it_ended(model: Model, grant: int) -> tuple[list[str], list[int]]:
+    """How the last hold of a lock ended, in sentences, and the rows that leave it open whether it did."""
+    history, who = model.history, words.who(model, grant)
+    given, asked = int(model.given_row[grant]), int(model.release_row[grant])
+    if given < len(history):
+        proof = "" if history.proves[given] != 0 else ", with an ok that proves nothing"
+        return [f"Its last holder, {who}, had given it back (line {model.line(given)}{proof})."], []
+    if asked < len(history):
+        done = int(history.mate[asked])
+        if done >= 0 and history.type[done] == FAIL:
+            return [f"The release of its last holder, {who}, had failed (line {model.line(done)})."], [done]
+        may = "the service may still hold it for that contender"
+        return [f"The release of its last holder, {who}, is of unknown outcome (line {model.line(asked)}): {may}."], [
+            asked
+        ]
+    row = int(model.belief_end_row[grant])
+    if row >= len(history):
+        return [f"Its last holder was {who}."], []
+    f = int(history.f[row])
+    how = "crashed" if f == CRASH else "said that it had lost it" if f == LOST else "asked for it anew"
+    return [f"Its last holder, {who}, had {how} (line {model.line(row)}), and never given it back."], []
 
 
 def _first_grant_after(model: Model) -> dict[str, float | None]:

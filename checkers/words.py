@@ -8,10 +8,16 @@ from collections.abc import Callable, Iterable, Iterator
 from checkers import pairs
 from checkers.findings import LISTED, Finding
 from checkers.intervals import SECOND, Model
-from harness.history.events import NONE, Ints
+from harness.history.events import NONE, OUTSIDE, PAUSED, Fault, Ints
 
 #: So many pairs are looked at before the first `LISTED` by the time of their last event are picked.
 _LOOKED_AT = 20 * LISTED
+
+#: So many faults are named in one sentence.
+_NAMED = 3
+
+#: Whom a broken promise is laid at: what stands between a client and the service may have made it of a right answer.
+SERVICE = "the service, or the client library through which it was asked"
 
 
 def seconds(ns: int) -> float:
@@ -60,6 +66,28 @@ def token(model: Model, grant: int) -> str:
 
 def lock(model: Model, grant: int) -> str:
     return f"lock {model.lock_name(grant)!r}"
+
+
+def fault(fault: Fault) -> str:
+    """`fault 'f1' (freeze on c0, contender 0)`."""
+    on = ", ".join([*fault.targets, *(f"contender {process}" for process in fault.processes)])
+    what = f"{OUTSIDE}: {fault.what or PAUSED}" if fault.outside else fault.kind or "of unknown kind"
+    return f"fault {fault.id!r} ({what}{' on ' + on if on else ''})"
+
+
+def meanwhile(model: Model, low: int, high: int) -> str:
+    """A sentence, after a space, on the faults that were active in [low, high] (ns), where there were any: what was
+    broken meanwhile, and no word on whether that is why."""
+    active = [
+        each
+        for each in model.history.faults
+        if not each.skipped and each.start <= high and (each.stop is None or each.stop >= low)
+    ]
+    if not active:
+        return ""
+    named = [fault(each) for each in active[:_NAMED]]
+    more = f" and {len(active) - _NAMED} more" if len(active) > _NAMED else ""
+    return f" In that time {', '.join(named)}{more} {'was' if len(active) == 1 else 'were'} active."
 
 
 def lines(model: Model, rows: Iterable[int]) -> tuple[tuple[int, ...], int]:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from checkers import audits, words
-from checkers.findings import LISTED, Finding, Verdict
+from checkers import audits, fencing, standing, words
+from checkers.findings import LISTED, Finding, Verdict, Word
 from checkers.intervals import Model
-from harness.history.events import INFO, INVOKE, NONE, OK, RESOURCES, WRITE, History, Ints, group_order
+from harness.history.events import FAIL, FENCED, INFO, INVOKE, NONE, OK, RESOURCES, WRITE, History, Ints, group_order
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,16 +70,41 @@ def judge(model: Model, resource: int) -> Verdict:
         "ghosts": audited.ghosts,
         "unknown_outcome": len(maybe),
     }
+    fallen = _refused_holders(model, every.take(np.flatnonzero(outcome == FAIL))) if resource == FENCED else None
     if found:
-        return Verdict(False, words.ordered(found), stale + lost + audited.gone + audited.ghosts, stats)
+        return Verdict(False, words.ordered(found), stale + lost + audited.gone + audited.ghosts, stats, note=fallen)
+    note = None
     if not len(accepted):
-        return Verdict("unknown", stats=stats, note=f"the {RESOURCES[resource]} resource accepted no write")
-    if untold:
+        note = f"the {RESOURCES[resource]} resource accepted no write"
+    elif untold:
         locks = ", ".join(repr(name) for name in untold)
-        return Verdict(
-            "unknown", stats=stats, note=f"in what order the writes under {locks} were accepted is not known"
-        )
-    return Verdict(True, stats=stats)
+        note = f"in what order the writes under {locks} were accepted is not known"
+    valid: Word = True if note is None else "unknown"
+    return Verdict(valid, stats=stats, note="; ".join(part for part in (note, fallen) if part) or None)
+
+
+def _refused_holders(model: Model, refused: _Writes) -> str | None:
+    """What a fence cost those who held the lock: writes that it refused because their token was a fallen one. In words,
+    None where there were none."""
+    if not len(refused) or not model.owners:
+        return None
+    falls = fencing.regressions(model)
+    before = dict(zip(falls.grant.tolist(), falls.before.tolist(), strict=True))
+    suspects = np.flatnonzero(np.isin(refused.token, model.token[falls.grant]))
+    told: list[tuple[int, int]] = []
+    for i in suspects.tolist():
+        grant = standing.believed(model, int(refused.invoke[i]))
+        if grant in before and int(refused.token[i]) == int(model.token[grant]):
+            told.append((i, grant))
+    if not told:
+        return None
+    i, grant = told[0]
+    writes = f"{len(told):,} writes of contenders" if len(told) > 1 else "a write of a contender"
+    first = (
+        f"line {model.line(int(refused.done[i]))}: contender {model.process_id(grant)} with token "
+        f"{int(refused.token[i])}, after token {int(model.token[before[grant]])}"
+    )
+    return f"the fence refused {writes} that held the lock, because tokens had fallen ({first})"
 
 
 def _gather(history: History, resource: int) -> tuple[_Writes, Ints]:
@@ -203,25 +228,37 @@ def _writer(model: Model, writes: _Writes, i: int) -> str:
     return f"contender {model.history.processes[int(writes.process[i])]}"
 
 
+def _what_they_held(model: Model, writes: _Writes, pair: tuple[int, int]) -> tuple[str, list[int]]:
+    """What each of two writers held of the lock when it wrote, in sentences, and the rows that say: nothing."""
+    told, rows = dict[str, None](), []
+    for i in pair:
+        held, why = standing.held(model, int(writes.invoke[i]))
+        told[words.sentence(f"{_writer(model, writes, i)} {held}")] = None
+        rows.append(why)
+    return " ".join(told), rows
+
+
 def _stale_finding(model: Model, writes: _Writes, i: int, j: int, resource: int) -> Finding:
     rows = (int(writes.done[i]), int(writes.done[j]))
     first, second = (int(model.history.time[row]) for row in rows)
+    held, why = _what_they_held(model, writes, (i, j))
     text = (
         f"a write of {_writer(model, writes, i)} with token {int(writes.token[i])} was accepted by the "
         f"{RESOURCES[resource]} resource; {words.after(second, first)} one of {_writer(model, writes, j)} with the "
-        f"older token {int(writes.token[j])} was accepted after it"
+        f"older token {int(writes.token[j])} was accepted after it. {held}"
     )
-    events, time = words.lines(model, rows)
+    events, time = words.lines(model, (*rows, *why))
     return Finding("stale-write", model.history.locks[int(writes.lock[j])], events, words.sentence(text), time)
 
 
 def _lost_finding(model: Model, writes: _Writes, i: int, j: int, resource: int) -> Finding:
     rows = (int(writes.done[i]), int(writes.done[j]))
     first, second = (int(model.history.time[row]) for row in rows)
+    held, why = _what_they_held(model, writes, (i, j))
     text = (
         f"{_writer(model, writes, i)} made version {int(writes.version[i])} of the {RESOURCES[resource]} resource; the "
         f"next write that it accepted, of {_writer(model, writes, j)}, answered {words.after(second, first)}, had been "
-        f"made from version {int(writes.read[j])}: what lay between was lost"
+        f"made from version {int(writes.read[j])}: what lay between was lost. {held}"
     )
-    events, time = words.lines(model, (writes.invoke[j], *rows))
+    events, time = words.lines(model, (writes.invoke[j], *rows, *why))
     return Finding("lost-update", model.history.locks[int(writes.lock[j])], events, words.sentence(text), time)

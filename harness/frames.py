@@ -31,6 +31,7 @@ from harness.history.events import (
     NO_REASON,
     NONE,
     PAIRED_F,
+    REASONS,
     RESOURCES,
     TYPES,
     History,
@@ -56,7 +57,7 @@ def operations(source: str | Path | History) -> pd.DataFrame:
     ttl            float64  s, as given by the event itself (not the meta's)
     lease_from     Int64    ns, of grants that gave it
     held           boolean  what a failed renew or release said
-    reason         category of a lost: `expired` or `other`
+    reason         category of a lost: `expired`, `deadline`, `disconnected`, `renew-failed` or `other`
     read, version  Int64    of writes
     seq            Int64    of accepted writes
     id             object   of writes: an integer or a string; None without one
@@ -103,7 +104,7 @@ def operations(source: str | Path | History) -> pd.DataFrame:
             "ttl": np.where(np.isnan(ttl), history.ttl[row], ttl),
             "lease_from": _optional(either("lease_from")),
             "held": pd.arrays.BooleanArray(held == 1, held == -1),
-            "reason": _category(np.where(reason == NO_REASON, -1, reason - EXPIRED), ("expired", "other")),
+            "reason": _category(np.where(reason == NO_REASON, -1, reason - EXPIRED), REASONS[EXPIRED:]),
             "read": _optional(either("read")),
             "version": _optional(either("version")),
             "seq": _optional(either("seq")),

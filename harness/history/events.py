@@ -41,8 +41,10 @@ PAIRED_F = (ACQUIRE, RENEW, RELEASE, WRITE)
 RESOURCES = ("fenced", "unfenced")
 FENCED, UNFENCED = range(2)
 
-#: `reason` of a `lost`: only `expired` is the word of the service; all others are the client's own doubt.
-NO_REASON, EXPIRED, OTHER_REASON = range(3)
+#: `reason` of a `lost`: only `expired` is the word of the service; all others are the client's own doubt. A reason that
+#: the contract doesn't name is `OTHER_REASON`.
+REASONS = ("", "expired", "deadline", "disconnected", "renew-failed", "other")
+NO_REASON, EXPIRED, DEADLINE, DISCONNECTED, RENEW_FAILED, OTHER_REASON = range(6)
 
 #: `renewals` of a grant: whether each renewal of its lease stands in the history.
 SEEN, UNSEEN = range(2)
@@ -168,7 +170,7 @@ class History:
     held: Ints
     """-1 absent, 0 false, 1 true."""
     reason: Ints
-    """NO_REASON, EXPIRED or OTHER_REASON."""
+    """Index into `REASONS`."""
     proves: Ints
     """-1 absent, 0 false, 1 true; only on a renew or release that returned ok."""
     renewals: Ints
@@ -304,6 +306,13 @@ class End:
 
     line: int
     events: int
+
+
+def reason_code(reason: str | None) -> int:
+    """The index into `REASONS` of what a `lost` says; `NO_REASON` where it says nothing."""
+    if reason is None:
+        return NO_REASON
+    return REASONS.index(reason) if reason in REASONS[EXPIRED:] else OTHER_REASON
 
 
 def group_order(keys: Ints, size: int) -> Ints:

@@ -21,15 +21,15 @@ from harness.history.events import (
     ACQUIRE,
     AUDIT,
     DEFAULT_LOCK,
-    EXPIRED,
     FAULT,
     INFO,
     INVOKE,
     LOST,
+    NO_REASON,
     NONE,
     OK,
-    OTHER_REASON,
     PAIRED_F,
+    REASONS,
     RELEASE,
     RESOURCES,
     TYPES,
@@ -112,8 +112,7 @@ def _operation(
             value = int(getattr(history, name)[row])
             extra[name] = None if value < 0 else bool(value)
         extra["renewals"] = Keyword("unseen") if history.renewals[row] == UNSEEN else None
-        # Of the other reasons only that they are not the word of the service is kept; see History.reason.
-        extra["reason"] = {EXPIRED: Keyword("expired"), OTHER_REASON: Keyword("other")}.get(int(history.reason[row]))
+        extra["reason"] = _word(REASONS[history.reason[row]]) if history.reason[row] != NO_REASON else None
     operation |= {Keyword(name): value for name, value in extra.items() if value is not None}
     return operation
 

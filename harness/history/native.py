@@ -38,16 +38,13 @@ from harness.history.events import (
     COLUMN_TYPES,
     CRASH,
     DEFAULT_LOCK,
-    EXPIRED,
     FAULT,
     INFO,
     KNOWN_F,
     LIMIT,
     LOST,
-    NO_REASON,
     NONE,
     OK,
-    OTHER_REASON,
     PROCESS_NAMES,
     RELEASE,
     RENEW,
@@ -65,6 +62,7 @@ from harness.history.events import (
     History,
     Ints,
     Meta,
+    reason_code,
 )
 from harness.history.parsing import Malformed, is_end, parse_audit, parse_end, parse_fault, parse_meta
 
@@ -299,7 +297,7 @@ class _Part:
         some("renewals", granted, np.array([UNSEEN if word == "unseen" else SEEN for word in renewals], np.int8))
         some("id", written, self._id_codes(list(map(attrgetter("id"), writes))))
         lost = f == LOST
-        some("reason", lost, np.array([_reason(row.reason) for row in compress(rows, lost.tobytes())], np.int8))
+        some("reason", lost, np.array([reason_code(row.reason) for row in compress(rows, lost.tobytes())], np.int8))
         for at in np.flatnonzero(f == FAULT).tolist():
             try:
                 self.faults[self.count + at] = parse_fault(msgspec.json.decode(lines[at]))
@@ -353,10 +351,6 @@ class _Part:
 _TYPE_CODES = {name: code for code, name in enumerate(TYPES)}
 _RESOURCE_CODES = {name: code for code, name in enumerate(RESOURCES)}
 _HELD_CODES = {None: -1, False: 0, True: 1}
-
-
-def _reason(reason: str | None) -> int:
-    return NO_REASON if reason is None else (EXPIRED if reason == "expired" else OTHER_REASON)
 
 
 def _event(text: bytes, number: int, path: Path) -> object:

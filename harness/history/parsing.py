@@ -17,13 +17,11 @@ from harness.errors import HistoryError
 from harness.history.events import (
     COLUMN_TYPES,
     DEFAULT_LOCK,
-    EXPIRED,
     HARNESS,
     KNOWN_F,
     LIMIT,
     NEMESIS,
     NONE,
-    OTHER_REASON,
     PROCESS_NAMES,
     RESOURCES,
     SEEN,
@@ -36,6 +34,7 @@ from harness.history.events import (
     End,
     FaultRow,
     Meta,
+    reason_code,
 )
 
 
@@ -115,7 +114,7 @@ def parse_event(event: object) -> Row:
     renewals = _string(event, "renewals")
     keys["renewals"] = None if renewals is None else (UNSEEN if renewals == "unseen" else SEEN)
     reason = _string(event, "reason")
-    keys["reason"] = None if reason is None else (EXPIRED if reason == "expired" else OTHER_REASON)
+    keys["reason"] = None if reason is None else reason_code(reason)
     keys["resource"] = None if resource is None else RESOURCES.index(resource)
     identity = _identity(event.get("id"))
     for key in _USED.get((f, kind or ""), ()) + _USED.get((f, ""), ()):
