@@ -74,13 +74,13 @@ def _first(rows: Ints) -> list[int]:
 
 def _gone(model: Model, audit: Audit, row: int) -> Finding:
     later = words.after(int(model.history.time[audit.row]), int(model.history.time[row]))
-    held, why = standing.held(model, int(model.history.mate[row]))
+    held, _ = standing.held(model, int(model.history.mate[row]))
     text = (
         f"the {RESOURCES[audit.resource]} resource of lock {model.history.locks[audit.lock]!r} accepted "
         f"{_write(model, row)}; {later} it was read as a whole, and that write was gone. "
         f"Contender {model.history.process_name(row)} {held}"
     )
-    events, time = words.lines(model, (row, audit.row, why))
+    events, time = words.lines(model, (row, audit.row))
     return Finding("gone-write", model.history.locks[audit.lock], events, words.sentence(text), time)
 
 
