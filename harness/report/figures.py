@@ -182,13 +182,15 @@ _NAMES = {
     "missed": "had no chance to matter",
     "immune": "can't matter by design",
     "gaps": "numbers left out",
+    "longest_gap": "longest stretch free, wanted and undisturbed",
+    "longest_wait": "longest wait of anybody",
     "pairs": "pairs of grants",
     "unordered_pairs": "pairs in no certain order",
 }
 
 
 def _stat(key: str, value: Any) -> str | None:
-    timed = "seconds" in key or key in ("longest_gap", "first_grant_after")
+    timed = "seconds" in key or key in ("longest_gap", "longest_wait", "first_grant_after")
     if value is None:
         return None
     if isinstance(value, bool):

@@ -230,7 +230,7 @@ def _tiles(story: Story, gaps: Sequence[float], outcome: files.Outcome | None) -
         (
             "longest gap",
             words.seconds(figures.number(progress, "longest_gap")),
-            "the longest wait for a free lock, nothing being broken",
+            "the longest stretch in which the lock was free and wanted, nothing being broken",
         ),
         ("unsafe", words.seconds(figures.number(exclusion, "unsafe_seconds")), "time with two or more believers"),
     ]

@@ -20,9 +20,9 @@ _STATEMENTS: dict[str, dict[str, str]] = {
         "unknown": "Whether two contenders believed at once that they held the lock can't be told.",
     },
     "lease": {
-        "true": "The service kept every lease that it had promised.",
-        "false": "The service broke a lease that it had promised.",
-        "unknown": "Too little is known of the leases to say whether the service kept them.",
+        "true": "Every lease was kept for as long as it had been promised.",
+        "false": "A lease was not kept as promised: by the service, or by the client library through which it was asked.",
+        "unknown": "Too little is known of the leases to say whether they were kept.",
     },
     "fencing": {
         "true": "Tokens rose strictly in the order of the grants.",
@@ -50,7 +50,7 @@ _STATEMENTS: dict[str, dict[str, str]] = {
         "unknown": "Whether all grants fit into one order can't be told.",
     },
     "progress": {
-        "true": "Whoever wanted the lock got it again in time.",
+        "true": "No stretch in which the lock was free, wanted and undisturbed was longer than the bound.",
         "false": "Somebody wanted the free lock for longer than the bound, and got nothing.",
         "unknown": "Nothing bounds the wait, nobody tried, or somebody else interfered meanwhile.",
     },
@@ -62,7 +62,7 @@ _STATEMENTS: dict[str, dict[str, str]] = {
 }
 
 BLAME = {
-    "service": "the service",
+    "service": "the service, or the client library through which it was asked",
     "pause": "a pause of the earlier holder",
     "clock": "a clock that was moved",
     "late-grant": "a grant that arrived after its lease",
