@@ -21,7 +21,7 @@ _STATEMENTS: dict[str, dict[str, str]] = {
     },
     "lease": {
         "true": "Every lease was kept for as long as it had been promised.",
-        "false": "A lease was not kept as promised: by the service, or by the client library through which it was asked.",
+        "false": "The service, or the client library through which it was asked, broke a lease that it had promised.",
         "unknown": "Too little is known of the leases to say whether they were kept.",
     },
     "fencing": {
