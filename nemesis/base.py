@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from harness.systems.base import Leadership, LeaseTerms
-from nemesis.bite import Bite, SeenHold
+from nemesis.bite import Bite, SeenHold, SeenWait
 
 StartReceipt = Literal["landed", "unproven", "skipped"]
 StopReceipt = Literal["undone", "unproven"]
@@ -64,14 +64,17 @@ class Environment(Protocol):
     def wait_for_holder(self, timeout_seconds: float) -> str | None:
         """Like `holder`, waiting until there is one."""
 
-    def wait_until_told(self, timeout_seconds: float) -> str | None:
-        """A contender that holds the lock and has *said* that it will not release before it is told; its node.
+    holds_until_told: bool
+    """Whether the contenders can be told to hold until they are let go (workloads/PROTOCOL.md)."""
 
-        None when nobody did in time, or none of the contenders can be told. Whoever is returned here must be let go.
+    def wait_until_told(self, timeout_seconds: float) -> str | None:
+        """A contender that holds the lock and has *said* that it will not release before it is let go; its node.
+
+        None when nobody did in time. The trial lets it go once the fault is over, whatever became of it.
         """
 
     def let_go(self, node: str) -> None:
-        """End that: it releases when its job is done. Nothing happens to a contender that wasn't told to hold."""
+        """Let it go before that. Nothing happens to a contender that wasn't told to hold."""
 
     def now(self) -> int:
         """The time of the history, ns."""
@@ -80,10 +83,19 @@ class Environment(Protocol):
         """How long leases last on this system, and how long it takes to give one away, with its client."""
 
     def holds(self, at_ns: int | None = None) -> Sequence[SeenHold]:
-        """All grants that were believed in at that moment (now, without one), the oldest first."""
+        """All grants that were believed in at that moment (now, without one), the oldest first.
 
-    def hold_of(self, node: str) -> SeenHold | None:
-        """The latest grant of the contender on this node, over or not; None before its first."""
+        As far as they were promised by the requests that had been sent then; so also `hold_of`.
+        """
+
+    def hold_of(self, node: str, at_ns: int | None = None) -> SeenHold | None:
+        """The latest grant that the contender on this node had by then, over or not; None before its first."""
+
+    def granted(self, since_ns: int, until_ns: int) -> Sequence[SeenHold]:
+        """All grants from one moment to the other, the oldest first."""
+
+    def wait_of(self, node: str, at_ns: int) -> SeenWait | None:
+        """The acquire of the contender on this node that was under way at that moment, if it waited then."""
 
     def answered(self, since_ns: int, until_ns: int) -> int:
         """How many acquires, renews and releases were both sent and answered ok from one moment to the other.
@@ -177,8 +189,9 @@ class Looks(Protocol):
 class Bites(Protocol):
     """A fault that measures whether it had the chance to matter."""
 
-    def bite(self, env: Environment, began_ns: int, ended_ns: int) -> Bite:
-        """Called once, after `stop`, for a fault that was started; not when the trial was broken off.
+    def bite(self, env: Environment, began_ns: int, ended_ns: int) -> Bite | None:
+        """Called once, after `stop`, for a fault that landed; not when the trial was broken off.
 
-        Both moments as they are recorded for its start and its stop. An AgentError is told, and the bite unknown then.
+        Both moments as they are recorded for its start and its stop. None where it doesn't measure it for this target.
+        An AgentError is told, and the bite is unknown then.
         """

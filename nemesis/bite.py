@@ -60,3 +60,20 @@ class SeenHold:
     def believed(self, at_ns: int) -> bool:
         """Whether it was believed in at this moment."""
         return self.since_ns <= at_ns and (self.ended_ns is None or self.ended_ns > at_ns)
+
+
+@dataclass(frozen=True)
+class SeenWait:
+    """One acquire as it stands in the history so far. Moments in ns of the history."""
+
+    process: int
+    since_ns: int
+    """Its invoke."""
+    until_ns: int | None
+    """Its completion, or the crash of its process; None while it is under way."""
+    came_to: str | None
+    """How it ended: "ok", "fail", "info" or "crash"."""
+
+    def open(self, at_ns: int) -> bool:
+        """Whether it was under way at this moment."""
+        return self.since_ns <= at_ns and (self.until_ns is None or self.until_ns > at_ns)

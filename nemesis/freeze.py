@@ -11,10 +11,12 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nemesis import targets
+from nemesis import holding, targets
 from nemesis.base import Environment, Started, Stopped
+from nemesis.bite import Bite
 from nemesis.link import settle
 from nemesis.parameters import Parameters
+from nemesis.targets import Resolved
 
 
 def selection(env: Environment, node: str) -> dict[str, Any]:
@@ -36,10 +38,11 @@ class Freeze:
         self.target = targets.check(self.kind, target, self.targets)
         taken = Parameters(self.kind, parameters)
         self.seed = taken.whole("seed", 0, 0, 2**63 - 1)
-        self.patience = taken.number("patience", targets.PATIENCE_SECONDS, 0.1, 60)
+        self.patience = taken.number("patience", 0.0, 0.0, 600)
         taken.done()
         self._name = secrets.token_hex(4)
-        self._hit: tuple[str, ...] = ()
+        self._hit = Resolved((), ())
+        self._early: str | None = None
 
     @classmethod
     def sensible(cls, target: str, *, system: str, servers: int) -> str | None:
@@ -47,34 +50,31 @@ class Freeze:
         return targets.sensible(target, servers)
 
     def start(self, env: Environment) -> Started:
-        """Freeze all targets side by side. A holder that had just let go is let go on, and the next one aimed at."""
-        missed: list[str] = []
-        rng = random.Random(f"freeze/{self.seed}")
-        while True:
-            hit = targets.resolve(env, self.target, rng, patience=self.patience)
-            self._hit = hit.nodes
-            started = [env.agent(n).start("freeze", fault=self._name, **selection(env, n)) for n in hit.nodes]
-            answers, errors = settle(started, 6.0)
-            evidence: dict[str, Any] = {"frozen": {hit.nodes[index]: answer for index, answer in answers.items()}}
-            if errors:
-                return Started("unproven", hit.nodes, hit.processes, evidence, "; ".join(map(str, errors.values())))
-            if self.target != "holder":
-                break
-            evidence["held_when_frozen"] = targets.still_holds(env, hit.nodes[0])
-            evidence["missed"] = missed
-            if evidence["held_when_frozen"] or len(missed) == targets.AIMS - 1:
-                break
-            missed.append(hit.nodes[0])
-            env.agent(hit.nodes[0]).call("thaw", fault=self._name)
+        """Freeze all targets side by side."""
+        patience = self.patience or targets.patience_of(env)
+        hit = targets.resolve(env, self.target, random.Random(f"freeze/{self.seed}"), patience=patience)
+        self._hit = hit
+        started = [env.agent(n).start("freeze", fault=self._name, **selection(env, n)) for n in hit.nodes]
+        answers, errors = settle(started, 6.0)
+        evidence: dict[str, Any] = {"frozen": {hit.nodes[index]: answer for index, answer in answers.items()}}
+        if errors:
+            return Started("unproven", hit.nodes, hit.processes, evidence, "; ".join(map(str, errors.values())))
         return Started("landed", hit.nodes, hit.processes, evidence)
 
     def stop(self, env: Environment) -> Stopped:
         """Let them all go on. `was_stopped_throughout` tells whether they stayed frozen until then."""
-        started = [env.agent(node).start("thaw", fault=self._name, missing_ok=True) for node in self._hit]
+        nodes = self._hit.nodes
+        started = [env.agent(node).start("thaw", fault=self._name, missing_ok=True) for node in nodes]
         answers, errors = settle(started, 6.0)
-        evidence = {"thawed": {self._hit[index]: answer for index, answer in answers.items()}}
+        evidence = {"thawed": {nodes[index]: answer for index, answer in answers.items()}}
         if errors:
             return Stopped("unproven", evidence, "; ".join(map(str, errors.values())))
         early = [n for n, answer in evidence["thawed"].items() if answer.get("was_stopped_throughout") is False]
-        reason = f"somebody else had let {', '.join(early)} go on before" if early else None
-        return Stopped("undone", evidence, reason)
+        self._early = f"somebody else had let {', '.join(early)} go on before" if early else None
+        return Stopped("undone", evidence, self._early)
+
+    def bite(self, env: Environment, began_ns: int, ended_ns: int) -> Bite | None:
+        """Of a contender: whether its lease ran out while it was frozen, or its turn came."""
+        if not self._hit.processes:
+            return None
+        return holding.bite(env, self._hit.nodes[0], began_ns, ended_ns, interrupted=self._early)

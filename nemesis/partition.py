@@ -15,8 +15,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from harness.errors import AgentError, UsageError
-from nemesis import targets, topology
+from nemesis import holding, targets, topology
 from nemesis.base import Environment, Started, Stopped
+from nemesis.bite import Bite
 from nemesis.link import gather, settle
 from nemesis.parameters import Parameters
 from nemesis.targets import Resolved
@@ -74,7 +75,7 @@ class Partition:
         self.resource_port = taken.whole("resource_port", 5432, 1, 65535)
         self.probe_seconds = taken.number("probe_timeout", 0.3, 0.05, 10)
         self.seed = taken.whole("seed", 0, 0, 2**63 - 1)
-        self.patience = taken.number("patience", targets.PATIENCE_SECONDS, 0.1, 60)
+        self.patience = taken.number("patience", 0.0, 0.0, 600)
         taken.done()
         if self.topology not in shapes:
             raise UsageError(
@@ -89,6 +90,10 @@ class Partition:
         self._rng = random.Random(f"partition/{self.seed}")
         self._lines: list[Line] = []
         self._hit: tuple[str, ...] = ()
+        """The nodes on which rules were made."""
+        self._target = Resolved((), ())
+        self._patience = self.patience
+        self._early: str | None = None
 
     @classmethod
     def sensible(cls, target: str, *, system: str, servers: int) -> str | None:
@@ -101,22 +106,10 @@ class Partition:
 
     def start(self, env: Environment) -> Started:
         """Decide which links to cut, see that they all work, cut them, and see that just they don't."""
-        missed: list[str] = []
-        while True:
-            hit = targets.resolve(env, self.target, self._rng, patience=self.patience)
-            begun = self._begin(env, hit)
-            if isinstance(begun, Started):
-                return begun
-            cut, dead, evidence = begun
-            if self.target != "holder":
-                break
-            evidence["held_when_cut"] = targets.still_holds(env, hit.nodes[0])
-            evidence["missed"] = missed
-            if evidence["held_when_cut"] or len(missed) == targets.AIMS - 1:
-                break
-            missed.append(hit.nodes[0])
-            gather([env.agent(node).start("mend", fault=self._name) for node in self._hit], 6.0)
-        return self._measure(env, hit, cut, dead, evidence)
+        self._patience = self.patience or targets.patience_of(env)
+        hit = self._target = targets.resolve(env, self.target, self._rng, patience=self._patience)
+        begun = self._begin(env, hit)
+        return begun if isinstance(begun, Started) else self._measure(env, hit, *begun)
 
     def _begin(self, env: Environment, hit: Resolved) -> Started | tuple[topology.Cut, Sequence[str], dict[str, Any]]:
         """Cut the links of a target; the cut, which links were dead already, and the evidence so far."""
@@ -175,7 +168,7 @@ class Partition:
         if hit.processes:
             away = servers
             if self.away_from == "leader":
-                away = list(targets.resolve(env, "leader", self._rng, patience=self.patience).nodes)
+                away = list(targets.resolve(env, "leader", self._rng, patience=self._patience).nodes)
             if not self.keep_resource:
                 away = [*away, RESOURCE]
             return topology.isolate(hit.nodes, away, self.direction)
@@ -315,7 +308,14 @@ class Partition:
         if problems:
             return Stopped("unproven", evidence, "; ".join(problems[:5]))
         early = [n for n, answer in evidence["mended"].items() if answer.get("was_cut_throughout") is False]
-        return Stopped("undone", evidence, f"the rules on {', '.join(early)} had gone before" if early else None)
+        self._early = f"the rules on {', '.join(early)} had gone before" if early else None
+        return Stopped("undone", evidence, self._early)
+
+    def bite(self, env: Environment, began_ns: int, ended_ns: int) -> Bite | None:
+        """Of a contender: whether its lease ran out while it was cut off, or its turn came."""
+        if not self._target.processes:
+            return None
+        return holding.bite(env, self._target.nodes[0], began_ns, ended_ns, interrupted=self._early)
 
 
 def _tally(words: Mapping[str, str]) -> dict[str, int]:

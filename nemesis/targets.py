@@ -31,12 +31,8 @@ SERVERS = ("leader", "follower", "one", "minority", "majority", "all")
 CONTENDERS = ("holder", "waiter")
 NAME = re.compile(r"[a-z]+\d+")
 PATIENCE_SECONDS = 10.0
-"""How long a fault waits for somebody to lead or to hold. On a busy machine, elections take their time."""
+"""How long a fault waits for somebody to lead or to hold, at least. On a busy machine, elections take their time."""
 POLL_SECONDS = 0.02
-DRAIN_SECONDS = 0.03
-"""How long the last words of a contender may be on their way to the harness."""
-AIMS = 4
-"""How often a fault aims at the holder before it takes what it has hit: holds can be short, and a machine slow."""
 
 
 class NoTarget(HarnessError):
@@ -105,16 +101,11 @@ def resolve(env: Environment, target: str, rng: random.Random, *, patience: floa
         return Resolved(tuple(sorted(rng.sample(servers, size))), ())
     if target == "all":
         return Resolved(tuple(servers), ())
-    if target in CONTENDERS:
-        holder = env.wait_for_holder(patience)
-        if holder is None:
-            raise NoTarget(f"nobody held the lock within {patience:g} s")
-        if target == "holder":
-            return Resolved((holder,), (env.contenders[holder],))
-        waiters = [node for node in env.contenders if node != holder]
-        if not waiters:
-            raise NoTarget(f"{holder} is the only contender: nobody waits")
-        waiter = rng.choice(waiters)
+    if target == "holder":
+        holder = _holder(env, patience)
+        return Resolved((holder,), (env.contenders[holder],))
+    if target == "waiter":
+        waiter = _waiter(env, rng, patience)
         return Resolved((waiter,), (env.contenders[waiter],))
     if target in servers:
         return Resolved((target,), ())
@@ -123,17 +114,41 @@ def resolve(env: Environment, target: str, rng: random.Random, *, patience: floa
     raise UsageError(f"no node {target!r} in this trial (nodes: {', '.join([*servers, *env.contenders])})")
 
 
-def still_holds(env: Environment, node: str) -> bool:
-    """Whether a contender that was just stopped or cut off still held the lock at that moment.
+def patience_of(env: Environment) -> float:
+    """How long to wait for somebody to lead or to hold, where nobody says: the lock may be on its way to another."""
+    terms = env.terms()
+    return max(PATIENCE_SECONDS, 2 * (terms.given_away_most_seconds + terms.hand_over_seconds))
 
-    What it had said before is on its way yet, so the answer counts only once it has stood for a short while.
+
+def _holder(env: Environment, patience: float) -> str:
+    """Who holds the lock, and has said that it goes on holding until it is told, where the contenders understand that.
+
+    A hold that may end at any moment would mostly be over when the fault has come. So where they can be told, nobody is
+    hit who has not said it.
     """
-    end = time.monotonic() + DRAIN_SECONDS
-    while env.holder() == node:
+    if not env.holds_until_told:
+        holder = env.wait_for_holder(patience)
+        if holder is None:
+            raise NoTarget(f"nobody held the lock within {patience:g} s")
+        return holder
+    holder = env.wait_until_told(patience)
+    if holder is None:
+        raise NoTarget(f"nobody held the lock and said within {patience:g} s that it would go on holding until told")
+    return holder
+
+
+def _waiter(env: Environment, rng: random.Random, patience: float) -> str:
+    """One of those that wait for the lock while somebody else holds it."""
+    end = time.monotonic() + patience
+    while True:
+        holder, now = env.holder(), env.now()
+        waiters = [node for node in env.contenders if node != holder and env.wait_of(node, now) is not None]
+        if holder is not None and waiters:
+            return rng.choice(waiters)
         if time.monotonic() > end:
-            return True
-        time.sleep(POLL_SECONDS / 4)
-    return False
+            held = "nobody held the lock" if holder is None else f"{holder} held the lock and nobody waited for it"
+            raise NoTarget(f"{held} within {patience:g} s")
+        time.sleep(POLL_SECONDS)
 
 
 def _leader(env: Environment, patience: float) -> str:

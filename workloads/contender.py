@@ -8,6 +8,10 @@ Guarded or naive. A *guarded* contender computes its own deadline on CLOCK_MONOT
 request that started or extended its lease; when that passes, or the service says that the hold has ended, it stops
 believing at once (`lost`) and writes no more. A *naive* one acts until it releases, like the job in the famous story;
 it renews as well, but never looks at what became of it.
+
+Hold until told. A fault that is meant for the holder must hit somebody who holds, for longer than a job may last. So
+the harness can order a contender to hold; one that holds says that it will, and from then on doesn't release before it
+is let go. Its job goes on meanwhile, round after round, whatever it had planned.
 """
 
 from __future__ import annotations
@@ -34,6 +38,10 @@ MARGIN = 0.1
 """The share of the ttl by which a guarded contender stops before its deadline: timers fire late on a busy machine."""
 
 
+LET_GO_POLL_SECONDS = 0.02
+"""How often a job that is done looks whether it may release."""
+
+
 def operation_seconds(ttl_seconds: float) -> float:
     """The deadline of one operation: short enough for a second try before a lease that is renewed at ttl/3 runs out."""
     return ttl_seconds / 3
@@ -42,6 +50,26 @@ def operation_seconds(ttl_seconds: float) -> float:
 def told(answer: Answered) -> dict[str, Any]:
     """What the event of a renew's or a release's completion says of its answer; None is left out."""
     return {"held": answer.held, "proves": None if answer.proves else False, "error": answer.error}
+
+
+class Order:
+    """The harness's order to hold, for at most so long: one that forgot it must not keep the lock from everybody.
+
+    By CLOCK_BOOTTIME, which no fault moves, while whoever is ordered may well be hit by one that moves its clocks.
+    """
+
+    def __init__(self, id_: int | str, seconds: float) -> None:
+        self.id = id_
+        self._until_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + int(seconds * 1e9)
+        self._let_go = False
+
+    def let_go(self) -> None:
+        """It was told so."""
+        self._let_go = True
+
+    def over(self) -> bool:
+        """Whether the hold may end."""
+        return self._let_go or time.clock_gettime_ns(time.CLOCK_BOOTTIME) >= self._until_ns
 
 
 class Hold:
@@ -55,6 +83,8 @@ class Hold:
 
     def __init__(self, contender: Contender, token: int | None, ttl_seconds: float, since: Stamp) -> None:
         self.token = token
+        self._order: Order | None = None
+        self._leaving = False
         self._contender = contender
         self._ttl = ttl_seconds
         self._deadline = self._deadline_from(since)
@@ -151,6 +181,25 @@ class Hold:
             contender.events.event("invoke", "write", **keys)
             return True
 
+    def keep(self, order: Order) -> bool:
+        """Take the order not to release before one is let go, and say so; or False, when the job has begun to leave.
+
+        In one step with `leave`: who has said that it holds on does so, and who leaves has not said it.
+        """
+        with self._changing:
+            if self._leaving or self._lost is not None:
+                return False
+            self._order = order
+            self._contender.events.event("info", "hold", id=order.id, holds=True, token=self.token)
+            return True
+
+    def leave(self) -> bool:
+        """Ask whether the job may come to its end: False while it was ordered to hold. After True it must release."""
+        with self._changing:
+            if self._order is None or self._order.over() or self._contender.stopping.is_set():
+                self._leaving = True
+            return self._leaving
+
     @property
     def believes(self) -> bool:
         """Whether the contender still believes that it holds."""
@@ -161,9 +210,11 @@ class Hold:
 
         The keeper leaves first: a renewal that is on its way comes to its end while the hold still stands, instead of
         following the release to the service, where it could be answered "not held", or revive what was given up. The
-        deadline is watched meanwhile.
+        deadline is watched meanwhile. While it is ordered to hold this waits; a job with better to do asks `leave`.
         """
         contender = self._contender
+        while not self.leave():
+            contender.stopping.wait(LET_GO_POLL_SECONDS)
         self._kept.set()
         self._keeper.join()
         with self._changing:
@@ -187,6 +238,7 @@ class Contender:
         self.stopping = Flag()
         self.started = Flag()
         self.holding: Hold | None = None
+        self._orders: dict[int | str, Order] = {}
         self.counts = {"acquires": 0, "grants": 0, "writes": 0, "refused": 0, "skipped": 0, "unreadable": 0}
         client = load("client", config.client)
         self.client = Checked(
@@ -224,6 +276,21 @@ class Contender:
         hold.start(**keys, renewals=None if self.client.renewals_seen else "unseen", **answer.notes, **notes)
         return hold
 
+    def hold_until_told(self, id_: int | str, seconds: float) -> None:
+        """An order of the harness: hold until told, for at most so long. Answered by an event, whatever it is."""
+        hold, order = self.holding, Order(id_, seconds)
+        if hold is not None and hold.keep(order):
+            self._orders[id_] = order
+        else:
+            self.events.event("info", "hold", id=id_, holds=False)
+
+    def let_go(self, id_: int | str) -> None:
+        """The end of that order. One that was not taken has no end, and is answered all the same."""
+        order = self._orders.pop(id_, None)
+        if order is not None:
+            order.let_go()
+        self.events.event("info", "let_go", id=id_)
+
     def die(self, reason: str) -> None:
         """End the process at once: what it would say from here on could not be trusted. The harness records the
         crash.
@@ -238,10 +305,15 @@ def _listen(contender: Contender) -> None:
         if not line.strip():
             continue
         try:
-            command = json.loads(line).get("cmd")
+            said = json.loads(line)
+            command, id_, seconds = said.get("cmd"), said.get("id"), said.get("seconds")
         except (ValueError, AttributeError):
             command = None
-        if command == "start":
+        if command == "hold" and type(id_) in (int, str) and type(seconds) in (int, float):
+            contender.hold_until_told(id_, seconds)
+        elif command == "let_go" and type(id_) in (int, str):
+            contender.let_go(id_)
+        elif command == "start":
             contender.started.set()
         elif command == "stop":
             contender.stopping.set()
@@ -275,6 +347,7 @@ def _run(events: Events, config: ContenderConfig) -> int:
         "operation_seconds": operation_seconds(config.ttl),
         "margin_seconds": config.ttl * MARGIN if config.guarded else None,
         "parameters": workload.resolved,
+        "holds": True,
     }
     events.say(hello=hello)
     while not contender.started.wait(3600):

@@ -1,9 +1,9 @@
 """The workload `lock`: acquire, read-think-write on the twin resources while holding, release, again.
 
-Most jobs are short. A share of them are *long*: they hold for more than two leases, so that a holder that is cut off
-or frozen in the middle of one outlives its lease before it would have released; a naive one then does its damage. The
-kind of job is drawn from the seed and stands in the event of the grant (`hold`, planned seconds), so that a fault can
-wait for one.
+Most jobs are short. A share of them are *long*: they hold for more than two leases, so that whatever befalls the
+service meets a lease that has to be kept. The kind of job is drawn from the seed and stands in the event of the grant
+(`hold`, planned seconds). A job whose holder is told to hold goes on until it is let go, whatever was planned: so a
+holder that is cut off or frozen outlives its lease, and a naive one does its damage.
 """
 
 from __future__ import annotations
@@ -107,16 +107,18 @@ class LockWorkload:
     def _work(self, hold: Hold, seconds: float) -> None:
         """Read, think, write, until the time of the job is up, the hold is lost, or the contender is stopped.
 
-        The job's time runs on CLOCK_MONOTONIC like everything that it decides by; at least one round is tried.
+        The job's time runs on CLOCK_MONOTONIC like everything that it decides by; at least one round is tried. While it
+        is ordered to hold it goes on, beyond that time.
         """
         end = time.monotonic() + seconds
         values, contender = self.resolved, self._contender
         while True:
             self._round(hold, contender.random.uniform(values["think_min"], values["think_max"]))
             left = end - time.monotonic()
-            if left <= 0 or not hold.believes or contender.stopping.is_set():
+            if not hold.believes or contender.stopping.is_set() or (left <= 0 and hold.leave()):
                 return
-            contender.stopping.wait(min(left, contender.random.uniform(values["think_min"], values["think_max"])))
+            pause = contender.random.uniform(values["think_min"], values["think_max"])
+            contender.stopping.wait(min(left, pause) if left > 0 else pause)
 
     def _round(self, hold: Hold, think_seconds: float) -> None:
         """One read-modify-write on both twins, with the same thinking in between.

@@ -164,10 +164,22 @@ class Contender:
         """Send a command ("start", "stop"). A contender that is gone already has its failure noted elsewhere."""
         if word == "stop":
             self._stopping = True
+        self._send({"cmd": word})
+
+    @property
+    def holds_until_told(self) -> bool:
+        """Whether it understands the order to hold, by its hello; see workloads/PROTOCOL.md."""
+        return self.hello is not None and self.hello.get("holds") is True
+
+    def order(self, word: str, **keys: Any) -> None:
+        """Send a command with more to it ("hold", "let_go"). Nothing happens to one that is gone."""
+        self._send({"cmd": word, **keys})
+
+    def _send(self, command: Mapping[str, Any]) -> None:
         life = self._life
         if life.spawned is not None and not life.gone:
             try:
-                life.spawned.send(json.dumps({"cmd": word}).encode() + b"\n")
+                life.spawned.send(json.dumps(command).encode() + b"\n")
             except HarnessError as error:
                 if not life.doomed:  # one that is killed hears nothing any more
                     self._fail(f"took no command: {error}")
@@ -294,12 +306,14 @@ class Contender:
 
 def _problems_of_hello(hello: Mapping[str, Any]) -> list[str]:
     """What is wrong with what a hello says of its client, on which depends what the trial requires."""
+    found = []
+    if not isinstance(hello.get("holds", False), bool):
+        found.append(f"holds must be true or false, not {hello['holds']!r}")
     client = hello.get("client")
     if client is None:
-        return []
+        return found
     if not isinstance(client, dict):
-        return ["client in the hello must be an object"]
-    found = []
+        return [*found, "client in the hello must be an object"]
     if not isinstance(client.get("tokens", True), bool):
         found.append(f"client.tokens must be true or false, not {client['tokens']!r}")
     if client.get("renewals", "seen") not in ("seen", "unseen"):

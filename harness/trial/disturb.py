@@ -13,6 +13,9 @@ from harness.trial.record import TrialRecord
 from harness.trial.running import Running, Watch
 from nemesis import faults
 
+HOLD_MORE_SECONDS = 60.0
+"""How much longer than a fault lasts a contender may be told to hold: for applying it, proving it, and undoing it."""
+
 
 class Disturbance:
     """Its three phases, to be called in this order, once everything is up."""
@@ -57,6 +60,7 @@ class Disturbance:
             clock.now,
             running.outlook.acts,
             self._watch.check,
+            hold_most_seconds=(config.fault_on or 0.0) + HOLD_MORE_SECONDS,
         )
         injector = self._injector = Injector(environment, recorder, clock.now, clock.epoch_ns)
         injector.said = self._record.say

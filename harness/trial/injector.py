@@ -16,13 +16,15 @@ from harness.trial.contenders import Contender
 from harness.trial.live import Hold
 from harness.trial.recorder import Recorder
 from nemesis.base import AgentLink, Bites, Fault, Looks, Started, Stopped
-from nemesis.bite import Bite, SeenHold
+from nemesis.bite import Bite, SeenHold, SeenWait
 from nemesis.targets import NoTarget
 
 LASTING_TTLS = 3.0
 """A holder that goes on for so long outlives its lease on every system here; Consul may take two ttls and a delay."""
 PICKY_TTLS = 2.0
 """How long such a holder is waited for; after that any will do."""
+ANSWER_SECONDS = 1.0
+"""How long a holder may take to say that it holds until told. One that is well needs a millisecond."""
 
 
 class TrialEnvironment:
@@ -38,8 +40,12 @@ class TrialEnvironment:
         now: Callable[[], int],
         acts: OwnActs,
         check: Callable[[], None] = lambda: None,
+        *,
+        hold_most_seconds: float,
     ) -> None:
-        """`check` is called where there is something to wait for, and may raise to give up."""
+        """`check` is called where there is something to wait for, and may raise to give up. `hold_most_seconds`: for
+        how long a contender may be told to hold, at most; more than any fault lasts.
+        """
         self._cluster, self._agents, self._resource, self._recorder = cluster, agents, resource, recorder
         self._now, self._acts, self._check = now, acts, check
         self._contenders = {contender.node.name: contender for contender in contenders}
@@ -47,6 +53,10 @@ class TrialEnvironment:
         self.contenders: Mapping[str, int] = {name: c.process for name, c in self._contenders.items()}
         self.system = cluster.system.name
         self._nodes = {process: name for name, process in self.contenders.items()}
+        self.holds_until_told = all(contender.holds_until_told for contender in contenders)
+        self._orders = itertools.count(1)
+        self._told: dict[str, str] = {}
+        self._hold_most = hold_most_seconds
         self._terms = terms_of(cluster.system, cluster.settings)
 
     def agent(self, node: str) -> AgentLink:
@@ -95,10 +105,45 @@ class TrialEnvironment:
         return self._nodes[hold.process]
 
     def wait_until_told(self, timeout_seconds: float) -> str | None:
-        return None  # no contender can be told yet
+        end = time.monotonic() + timeout_seconds
+        changed = self._recorder.live.changed
+        asked: SeenHold | None = None
+        while True:
+            seen = self.holds()
+            hold = seen[-1] if seen else None
+            over = hold is not None and hold.promise_end_ns is not None and hold.promise_end_ns <= self._now()
+            # A hold is asked once: one that is about to end has said so, and another will come.
+            if hold is not None and not over and (asked is None or asked.since_ns != hold.since_ns):
+                if self._tell(hold.node, max(0.0, end - time.monotonic())):
+                    return hold.node
+                asked = hold
+            with changed:
+                if (left := end - time.monotonic()) <= 0:
+                    return None
+                changed.wait(min(left, 0.05))
+
+    def _tell(self, node: str, left: float) -> bool:
+        """Order a contender to hold. Whether it has said that it does.
+
+        One that doesn't answer in time (it is frozen, or slow) is let go at once: should it take the order later, it
+        takes that one with it.
+        """
+        contender, order = self._contenders[node], f"h{next(self._orders)}"
+        contender.order("hold", id=order, seconds=self._hold_most)
+        live, end = self._recorder.live, time.monotonic() + min(left, ANSWER_SECONDS)
+        with live.changed:
+            while (answer := live.answer_to(contender.process, order)) is None and time.monotonic() < end:
+                live.changed.wait(max(0.0, end - time.monotonic()))
+        if answer is None:
+            contender.order("let_go", id=order)
+        elif answer:
+            self._told[node] = order
+        return bool(answer)
 
     def let_go(self, node: str) -> None:
-        return None
+        order = self._told.pop(node, None)
+        if order is not None:
+            self._contenders[node].order("let_go", id=order)
 
     def now(self) -> int:
         return self._now()
@@ -109,8 +154,14 @@ class TrialEnvironment:
     def holds(self, at_ns: int | None = None) -> Sequence[SeenHold]:
         return self._recorder.live.holds(at_ns, self._nodes)
 
-    def hold_of(self, node: str) -> SeenHold | None:
-        return self._recorder.live.hold_of(self.contenders[node], node)
+    def hold_of(self, node: str, at_ns: int | None = None) -> SeenHold | None:
+        return self._recorder.live.hold_of(self.contenders[node], node, at_ns)
+
+    def granted(self, since_ns: int, until_ns: int) -> Sequence[SeenHold]:
+        return self._recorder.live.granted(since_ns, until_ns, self._nodes)
+
+    def wait_of(self, node: str, at_ns: int) -> SeenWait | None:
+        return self._recorder.live.wait_of(self.contenders[node], at_ns)
 
     def answered(self, since_ns: int, until_ns: int) -> int:
         return self._recorder.live.answered(since_ns, until_ns)
@@ -134,7 +185,11 @@ class TrialEnvironment:
         self._contenders[node].restart(self._check)
 
     def settle(self) -> None:
-        """After a fault: what was to be killed and runs is its own again, whoever ends it from now on."""
+        """After a fault: whoever was told to hold is let go, and what was to be killed and runs is its own again,
+        whoever ends it from now on.
+        """
+        for node in list(self._told):
+            self.let_go(node)
         for contender in self._contenders.values():
             contender.spare()
         for node in self._acts.opened():

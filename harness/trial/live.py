@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.trial.holds import Holds
-from nemesis.bite import SeenHold
+from nemesis.bite import SeenHold, SeenWait
 
 
 @dataclass(frozen=True)
@@ -88,17 +88,31 @@ class LiveState:
             return sorted(self._holds.values(), key=lambda hold: hold.since)
 
     def holds(self, at_ns: int | None, nodes: Mapping[int, str]) -> list[SeenHold]:
-        """All grants believed in at a moment (now, without one), the oldest first. `nodes`: process -> its node."""
+        """See `Holds.believed`. `nodes`: process -> its node."""
         with self.changed:
-            return [grant.seen(nodes[grant.process]) for grant in self.grants_seen.believed(at_ns)]
+            return self.grants_seen.believed(at_ns, nodes)
 
-    def hold_of(self, process: int, node: str) -> SeenHold | None:
-        """The latest grant of a process, over or not."""
+    def granted(self, since_ns: int, until_ns: int, nodes: Mapping[int, str]) -> list[SeenHold]:
+        """See `Holds.granted`."""
         with self.changed:
-            grant = self.grants_seen.latest_of(process)
-            return None if grant is None else grant.seen(node)
+            return self.grants_seen.granted(since_ns, until_ns, nodes)
+
+    def hold_of(self, process: int, node: str, at_ns: int | None = None) -> SeenHold | None:
+        """See `Holds.latest_of`."""
+        with self.changed:
+            return self.grants_seen.latest_of(process, node, at_ns)
+
+    def wait_of(self, process: int, at_ns: int) -> SeenWait | None:
+        """See `Holds.wait_of`."""
+        with self.changed:
+            return self.grants_seen.wait_of(process, at_ns)
 
     def answered(self, since_ns: int, until_ns: int) -> int:
         """How many requests of contenders were sent and answered ok from one moment to the other."""
         with self.changed:
             return self.grants_seen.answered(since_ns, until_ns)
+
+    def answer_to(self, process: int, order: str) -> bool | None:
+        """Whether a contender said that it holds until told; None before its answer to this order."""
+        with self.changed:
+            return self.grants_seen.told.get((process, order))

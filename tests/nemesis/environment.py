@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from harness.systems.base import Leadership, LeaseTerms
-from nemesis.bite import SeenHold
+from nemesis.bite import SeenHold, SeenWait
 from nemesis.link import Link, open_agent
 from tests.nemesis.nodes import NamespaceNode, Spawned, until
 
@@ -22,6 +22,7 @@ class SmallTrial:
     """What a fault sees of a trial (nemesis.base.Environment). Who leads and who holds is set by the test."""
 
     system = "pretend"
+    holds_until_told = False
 
     def __init__(self, nodes: dict[str, NamespaceNode]) -> None:
         self.nodes = nodes
@@ -33,6 +34,7 @@ class SmallTrial:
         self.leads: str | None = self.servers[0]
         self.holds: str | None = next(iter(self.contenders), None)
         self.seen: dict[str, SeenHold] = {}
+        self.waiting: dict[str, SeenWait] = {}
         self._contender_pids: dict[str, int] = {}
         self.restarted: list[tuple[str, bool]] = []
         for server in self.servers:
@@ -68,7 +70,7 @@ class SmallTrial:
         return self.holds
 
     def wait_until_told(self, timeout_seconds: float) -> str | None:
-        return None
+        raise AssertionError("nobody can be told here")
 
     def let_go(self, node: str) -> None:
         raise AssertionError(f"{node} was never told to hold")
@@ -82,8 +84,14 @@ class SmallTrial:
     def holds(self, at_ns: int | None = None) -> Sequence[SeenHold]:
         return [hold for hold in self.seen.values() if hold.believed(self.now() if at_ns is None else at_ns)]
 
-    def hold_of(self, node: str) -> SeenHold | None:
+    def hold_of(self, node: str, at_ns: int | None = None) -> SeenHold | None:
         return self.seen.get(node)
+
+    def granted(self, since_ns: int, until_ns: int) -> Sequence[SeenHold]:
+        return [hold for hold in self.seen.values() if since_ns <= hold.since_ns <= until_ns]
+
+    def wait_of(self, node: str, at_ns: int) -> SeenWait | None:
+        return self.waiting.get(node)
 
     def answered(self, since_ns: int, until_ns: int) -> int:
         return 0

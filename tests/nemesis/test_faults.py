@@ -7,14 +7,17 @@ import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nemesis import faults
+from nemesis.base import Bites
+from nemesis.bite import SeenHold, SeenWait
 from nemesis.targets import NoTarget
 from tests.nemesis.environment import SmallTrial
-from tests.nemesis.nodes import lan, why_not
+from tests.nemesis.nodes import lan, until, why_not
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +37,7 @@ def trial() -> Iterator[SmallTrial]:
 def env(trial: SmallTrial) -> Iterator[SmallTrial]:
     """The trial, with n1 leading and c0 holding; clean again after the test."""
     trial.leads, trial.holds = "n1", "c0"
+    trial.seen, trial.waiting = {}, {"c1": SeenWait(1, 0, None, None)}
     yield trial
     for name, link in trial.links.items():
         assert link.call("verify_clean") == {"clean": True, "left": []}, name
@@ -186,11 +190,10 @@ def test_freeze_of_servers(env: SmallTrial, target: str, nodes: tuple[str, ...],
 
 
 def test_freeze_of_the_holder(env: SmallTrial) -> None:
-    """The contender that holds is frozen, and whether it still held when it was."""
+    """The contender that holds is frozen."""
     fault = faults.make("freeze", "holder", {})
     started = fault.start(env)
     assert (started.receipt, started.targets, started.processes) == ("landed", ("c0",), (0,))
-    assert started.evidence["held_when_frozen"] is True
     pid = env.contender_pids("c0")[0]
     rows = {row["pid"]: row["threads"] for row in env.links["c0"].call("processes")["processes"]}
     assert rows[pid] == "T"
@@ -198,20 +201,45 @@ def test_freeze_of_the_holder(env: SmallTrial) -> None:
 
 
 @pytest.mark.parametrize("kind", ["freeze", "partition"])
-def test_a_holder_that_had_let_go_is_not_taken_for_one(
+def test_whoever_said_that_it_holds_until_told_is_hit_and_nobody_else(
     env: SmallTrial, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """When the holder released while it was being hit, the fault aims again, at whoever holds then."""
-    aims = iter(["c0", "c1"])
-    monkeypatch.setattr(env, "wait_for_holder", lambda timeout_seconds: next(aims))
-    env.holds = "c1"  # c0 had released before it was hit
+    """Where contenders can be told, the fault never comes to one that has not said so; then it is skipped."""
+    monkeypatch.setattr(env, "holds_until_told", True)
+    monkeypatch.setattr(env, "wait_until_told", lambda timeout_seconds: "c1")
     fault = faults.make(kind, "holder", {"resource_port": 1} if kind == "partition" else {})
     started = fault.start(env)
     assert (started.receipt, started.targets, started.processes) == ("landed", ("c1",), (1,))
-    assert started.evidence["missed"] == ["c0"]
-    assert started.evidence["held_when_frozen" if kind == "freeze" else "held_when_cut"] is True
-    assert env.links["c0"].call("verify_clean")["clean"] is True
     assert fault.stop(env).receipt == "undone"
+    monkeypatch.setattr(env, "wait_until_told", lambda timeout_seconds: None)
+    fault = faults.make(kind, "holder", {"patience": 0.1})
+    with pytest.raises(NoTarget, match=r"nobody held the lock and said within 0\.1 s that it would go on holding"):
+        fault.start(env)
+    assert fault.stop(env).receipt == "undone"
+
+
+def test_a_frozen_holder_bites_when_its_lease_runs_out_and_misses_when_somebody_woke_it(env: SmallTrial) -> None:
+    """From what the history says of its hold, and from the state of its processes."""
+    now = env.now()
+    env.seen["c0"] = SeenHold("c0", 0, 7, now - 1_000, now + 1_000_000, True, None, None, None)
+    fault = faults.make("freeze", "holder", {})
+    began = fault.start(env).evidence["frozen"]["c0"]["begin_ns"]
+    ended = fault.stop(env).evidence["thawed"]["c0"]["end_ns"]
+    assert isinstance(fault, Bites)
+    bite = fault.bite(env, began - 1, max(ended, now + 2_000_000))
+    assert bite is not None
+    assert bite.bit is True
+    woken = faults.make("freeze", "holder", {})
+    woken.start(env)
+    pid = env.nodes["c0"].outer(env.contender_pids("c0")[0])
+    os.kill(pid, signal.SIGCONT)
+    until(lambda: "State:\tT" not in Path(f"/proc/{pid}/status").read_text(), "the contender awake")
+    woken.stop(env)
+    assert isinstance(woken, Bites)
+    bite = woken.bite(env, began - 1, max(ended, now + 2_000_000))
+    assert bite is not None
+    assert bite.bit is False
+    assert "somebody else had let c0 go on before" in bite.reason
 
 
 def test_freeze_of_a_dead_service_is_unproven(env: SmallTrial) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from harness import registry
 from harness.errors import UsageError
 from nemesis import faults, targets
+from nemesis.bite import SeenWait
 from nemesis.schedule import SPREAD, Schedule, Window
 
 
@@ -21,6 +22,7 @@ class Roles:
     """An environment that only knows who is who."""
 
     system = "pretend"
+    holds_until_told = False
 
     def __init__(self, servers: int = 3, contenders: int = 3, leader: str | None = "n2", holder: str | None = "c1"):
         self.servers: Sequence[str] = [f"n{number}" for number in range(1, servers + 1)]
@@ -35,6 +37,12 @@ class Roles:
 
     def wait_for_holder(self, timeout_seconds: float) -> str | None:
         return self._holder
+
+    def now(self) -> int:
+        return 0
+
+    def wait_of(self, node: str, at_ns: int) -> SeenWait | None:
+        return None if node == self._holder else SeenWait(self.contenders[node], 0, None, None)
 
 
 def resolve(target: str, seed: int = 0, **roles: Any) -> targets.Resolved:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.trial.live import LiveState
-from nemesis.bite import SeenHold
+from nemesis.bite import SeenHold, SeenWait
 
 S = 1_000_000_000
 NODES = {0: "c0", 1: "c1"}
@@ -101,6 +101,44 @@ def test_requests_count_as_answered_when_both_ends_lie_in_the_time() -> None:
     assert live.answered(int(1.2 * S), 4 * S) == 2
     assert live.answered(int(1.2 * S), int(2.9 * S)) == 1
     assert live.answered(4 * S, 5 * S) == 0
+
+
+def test_what_was_promised_at_a_moment_follows_from_what_had_been_sent_by_then() -> None:
+    """A fault that stood until then is measured by it, whatever was renewed after it."""
+    renews = [
+        (1.8, 0, "invoke", "renew"),
+        (1.9, 0, "ok", "renew"),
+        (2.5, 0, "invoke", "renew"),
+        (2.6, 0, "ok", "renew"),
+    ]
+    live = told(*GRANT, *renews)
+    promised = [live.hold_of(0, "c0", int(at * S)) for at in (1.5, 1.8, 2.4, 2.5)]
+    assert [hold and hold.promise_end_ns for hold in promised] == [3 * S, int(3.8 * S), int(3.8 * S), int(4.5 * S)]
+    assert live.hold_of(0, "c0", 1 * S) is None  # it was not granted yet
+
+
+def test_who_waited_at_a_moment_and_what_it_came_to() -> None:
+    """From the invoke of an acquire to its completion, or the crash of its process."""
+    live = told(
+        (1.0, 0, "invoke", "acquire"),
+        (2.0, 0, "fail", "acquire"),
+        (3.0, 0, "invoke", "acquire"),
+        (4.0, 0, "info", "crash"),
+    )
+    assert live.wait_of(0, S // 2) is None
+    assert live.wait_of(0, int(1.5 * S)) == SeenWait(0, S, 2 * S, "fail")
+    assert live.wait_of(0, int(2.5 * S)) is None
+    assert live.wait_of(0, int(3.5 * S)) == SeenWait(0, 3 * S, 4 * S, "crash")
+    assert [hold.node for hold in told(*GRANT).granted(S, 2 * S, NODES)] == ["c0"]
+
+
+def test_an_order_to_hold_counts_only_from_one_who_holds() -> None:
+    """A program that says so without holding anything is not taken at its word."""
+    live = told(*GRANT, (1.2, 0, "info", "hold", {"id": "h1", "holds": True}))
+    assert live.answer_to(0, "h1") is True
+    assert live.answer_to(0, "h2") is None
+    assert told((1.2, 0, "info", "hold", {"id": "h1", "holds": True})).answer_to(0, "h1") is False
+    assert told(*GRANT, (1.2, 0, "info", "hold", {"id": "h1", "holds": False})).answer_to(0, "h1") is False
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.sampled_from(["acquire", "renew", "release", "lost", "crash"]),
