@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 #: True, False, or "unknown" when the history can't tell.
 Word: TypeAlias = bool | Literal["unknown"]
 
+#: Kinds that say most of what went wrong, whatever was found before them: two had the lock at once.
+GRAVEST = frozenset({"double-grant", "early-grant", "no-order"})
+
 #: At most so many findings of a verdict are listed; `count` gives them all.
 LISTED = 1000
+
+
+def gravest(kinds: Iterable[str]) -> int:
+    """Which of a verdict's findings to tell where there is room for one (0 where there is none): a grant inside a
+    promise before the refusal that followed from it, else the first."""
+    return next((number for number, kind in enumerate(kinds) if kind in GRAVEST), 0)
 
 
 @dataclass(frozen=True)

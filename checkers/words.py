@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from checkers import pairs
 from checkers.findings import LISTED, Finding
@@ -52,6 +52,17 @@ def at(ns: int, since: int) -> str:
 def sentence(text: str) -> str:
     """A text with a capital at its beginning and a full stop at its end."""
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def beside(required: Iterable[str], words: Mapping[str, object]) -> str | None:
+    """What an overall word leaves out: `exclusion and damage are false, and not required`; None where that is nothing.
+    `words` is what each verdict says (true, false or "unknown")."""
+    wanted = set(required)
+    names = [name for name, word in words.items() if word is False and name not in wanted]
+    if not names:
+        return None
+    listed = " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+    return f"{listed} {'is' if len(names) == 1 else 'are'} false, and not required"
 
 
 def who(model: Model, grant: int) -> str:

@@ -6,7 +6,8 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,8 @@ class _Result:
     judgement: Judgement | None = None
     error: HistoryError | None = None
     history: History | None = None
+    file: Path | None = None
+    """Where the history lies, for as long as it is kept."""
     policies: dict[str, Judgement] | None = None
     """The judgements under the other readings of a failed release, the chosen one first; None for native histories."""
 
@@ -155,8 +158,9 @@ def command(
     if explain is not None:
         if len(histories) != 1 or not isinstance(histories[0], str):
             raise UsageError(f"--explain is for one PATH, and here are {len(histories)} histories")
-        result = _check(histories[0], options)
-        _print(lambda: _explain(result, explain, verdict))
+        with ExitStack() as kept:
+            result = _check(histories[0], options, kept)
+            _print(lambda: _explain(result, explain, verdict))
         sys.exit(_exit_code([result]))
     results = []
     for path in histories:
@@ -165,7 +169,7 @@ def command(
             continue
         result = _check(path, options)
         # Only --explain needs the events again: a long list of paths mustn't keep them all.
-        results.append(_Result(result.path, result.judgement, result.error, None, result.policies))
+        results.append(_Result(result.path, result.judgement, result.error, policies=result.policies))
     if as_json:
         _print(lambda: click.echo(_json(results)))
     else:
@@ -222,12 +226,14 @@ def _fields(maps: tuple[str, ...]) -> dict[str, str]:
     return parse_fields(maps)
 
 
-def _check(path: str, options: _Options) -> _Result:
+def _check(path: str, options: _Options, kept: ExitStack | None = None) -> _Result:
+    """The result for a path. What it takes to read it is kept until `kept` is closed, else only until it is judged."""
     from harness.history import reader
 
     try:
-        with reader.kept(path) as file:
-            return _judged(path, reader.find(file), options)
+        with ExitStack() as own:
+            file = reader.find((kept or own).enter_context(reader.kept(path)))
+            return _judged(path, file, options)
     except HistoryError as error:
         return _Result(path, error=error)
     except UsageError as error:
@@ -271,6 +277,7 @@ def _judged(path: str, file: Path, options: _Options) -> _Result:
         path,
         judgements[chosen],
         history=histories[chosen],
+        file=file,
         policies=judgements if kind != "fencepost" and len(judgements) > 1 else None,
     )
 
@@ -314,25 +321,46 @@ def _show(results: list[_Result]) -> None:
         for result in results:
             counts["unreadable" if result.judgement is None else _SIGNS[result.judgement.valid][0]] += 1
         told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+        partly = sum(_beside(result.judgement) is not None for result in results if result.judgement is not None)
         click.echo(f"\n{len(results)} histories: {told}")
+        if partly:
+            click.echo(f"In {partly} of them verdicts are false that are not required, and the word leaves them out.")
+
+
+def _beside(judgement: Judgement) -> str | None:
+    """What the overall word leaves out; None where it is false anyway, or leaves out nothing."""
+    from checkers import words
+
+    if judgement.valid is False:
+        return None
+    return words.beside(judgement.required, {name: each.valid for name, each in judgement.verdicts.items()})
 
 
 def _show_one(result: _Result, judgement: Judgement) -> None:
+    from checkers.findings import gravest
+
     grants = f"{judgement.grants:,} grant{'' if judgement.grants == 1 else 's'}"
-    click.echo(f"{plain.line(result.path)}: {_word(judgement.valid)}  ({judgement.events:,} events, {grants})")
+    word, beside = _word(judgement.valid), _beside(judgement)
+    if beside is not None:
+        kept = "true of what was required" if judgement.valid is True else judgement.valid
+        word = click.style(f"{kept}; {plain.line(beside)} (--require)", fg="yellow")
+    click.echo(f"{plain.line(result.path)}: {word}  ({judgement.events:,} events, {grants})")
     if judgement.cut_off is not None:
         told = f"cut off: {judgement.cut_off}. A line may be missing that clears somebody, so all is unknown"
         click.echo(click.style(f"  {told} (--partial judges what is there)", fg="yellow"))
     width = max(len(plain.line(name)) for name in judgement.verdicts)
     for name, verdict in judgement.verdicts.items():
-        mark = "required" if name in judgement.required else ""
-        said = _count(verdict) or (verdict.note or "").partition("\n")[0]
+        mark = "required" if name in judgement.required else "not required" if verdict.valid is False else ""
+        note = (verdict.note or "").partition("\n")[0]
+        count = _count(verdict)
+        said = count if count and verdict.valid is not False else "; ".join(part for part in (count, note) if part)
         shown = plain.line(name).ljust(width)
-        click.echo(f"  {shown}  {_word(verdict.valid, 8)}  {mark:<9}  {plain.line(said)}".rstrip())
+        click.echo(f"  {shown}  {_word(verdict.valid, 8)}  {mark:<12}  {plain.line(said)}".rstrip())
     for name, verdict in judgement.verdicts.items():
         if _tells(judgement, verdict):
-            finding = verdict.findings[0]
-            kind = plain.line(finding.kind) + (f", blame {plain.line(finding.blame)}" if finding.blame else "")
+            number = gravest(each.kind for each in verdict.findings)
+            finding = verdict.findings[number]
+            kind = plain.line(finding.kind) + (f", blame {_blamed(finding.blame)}" if finding.blame else "")
             lines = ", ".join(str(line) for line in finding.events)
             click.echo(f"\n  {plain.line(name)}: {kind} (line{'s' if len(finding.events) != 1 else ''} {lines})")
             click.echo(
@@ -340,11 +368,18 @@ def _show_one(result: _Result, judgement: Judgement) -> None:
             )
             if len(verdict.findings) > 1:
                 whose = "" if name == _told_first(judgement) else f" --verdict {plain.line(name)}"
-                click.echo(f"    (1 of {_total(verdict):,}; --explain 2{whose} shows the next)")
+                which = f"{number + 1} of {_total(verdict):,}" + (", the gravest" if number else "")
+                other = "--explain 1" if number else "--explain 2"
+                click.echo(f"    ({which}; {other}{whose} shows the {'first' if number else 'next'})")
         elif verdict.note is not None and "\n" in verdict.note:
             click.echo(f"\n  {plain.line(name)}: {plain.block(verdict.note.strip(), indent='    ')}")
     if result.policies is not None:
         _show_policies(result.policies)
+
+
+def _blamed(word: str) -> str:
+    """The contract's `service` is whatever answered: what stands before a service may have made its answers."""
+    return "service or library" if word == "service" else plain.line(word)
 
 
 def _tells(judgement: Judgement, verdict: Verdict) -> bool:
@@ -399,13 +434,24 @@ def _explain(result: _Result, number: int, name: str | None) -> None:
     if name is None:
         name = _told_first(result.judgement)
         if name is None:
-            raise UsageError("no verdict is false; name one with --verdict")
+            click.echo("no verdict is false: there is nothing to explain (--verdict names one)")
+            return
     elif name not in verdicts:
         raise UsageError(f"there is no verdict {name!r} (known: {', '.join(verdicts)})")
     findings = verdicts[name].findings
+    if not findings:
+        click.echo(f"{plain.line(name)} lists no finding: there is nothing to explain")
+        return
     if number > len(findings):
         raise UsageError(
             f"{name} lists {len(findings)} finding{'' if len(findings) == 1 else 's'}, so there is no {number}"
         )
     click.echo(f"{plain.line(name)}, finding {number} of {_total(verdicts[name]):,}")
-    click.echo(explain(result.history, findings[number - 1]))
+    file = result.file
+
+    def lines(wanted: Iterable[int]) -> Mapping[int, Mapping[str, Any]]:
+        from harness.report.files import read_lines
+
+        return {} if file is None else read_lines(file, wanted)
+
+    click.echo(explain(result.history, findings[number - 1], lines=lines))

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from checkers import RULES, judge
 from harness import cli
 from harness.errors import FencepostError
-from tests.checkers.make import make
+from tests.checkers.make import grant, make
 
 CASES = Path(__file__).parents[2] / "cases"
 VALID, INVALID, UNKNOWN = (CASES / f"{name}.jsonl" for name in ("clean-handover", "redis-clock-jump", "too-few-grants"))
@@ -180,7 +180,7 @@ def test_no_owners() -> None:
 def test_people_get_the_first_finding_in_words() -> None:
     """A table of all verdicts, and under it what went wrong, with the lines to look at."""
     output = check(CASES / "gc-pause-statement-job.jsonl").output
-    assert "true" in output.splitlines()[0]
+    assert "blame service or library (lines" in check(INVALID).output
     assert "exclusion: overlap, blame pause (lines 3, 10, 24)" in output
     assert "Contender 0 was frozen" in output
 
@@ -233,10 +233,59 @@ def test_explain_shows_the_events_in_columns() -> None:
     assert any("freeze f1 starts (landed)" in row for row in rows)
 
 
+def test_a_true_that_leaves_something_out_is_not_just_true() -> None:
+    """What is false and not required stands in the first line, and is counted over many; the JSON keeps its word."""
+    harmed, stray = CASES / "gc-pause-statement-job.jsonl", CASES / "consul-4935-zombie-renewer.jsonl"
+    first = check(harmed).output.splitlines()[0]
+    assert ": true of what was required; exclusion and damage are false, and not required (--require)  (26" in first
+    assert "conduct is false, and not required" in check(stray).output.splitlines()[0]
+    assert ": true  (" in check(VALID).output.splitlines()[0]
+    assert ": FALSE  (" in check(INVALID).output.splitlines()[0]
+    assert ": FALSE  (" in check(harmed, "--require", "damage").output.splitlines()[0]
+    assert "damage        FALSE     not required  3 findings" in check(harmed).output
+    unsure = check(harmed, "--require", "progress").output.splitlines()[0]
+    assert ": unknown; exclusion and damage are false, and not required" in unsure
+    assert check(harmed, stray, VALID, INVALID).output.splitlines()[-2:] == [
+        "4 histories: 3 true, 1 FALSE",
+        "In 2 of them verdicts are false that are not required, and the word leaves them out.",
+    ]
+    assert "In 1 of them" not in check(VALID, INVALID).output
+    assert as_json(harmed)[0]["valid"] is True
+
+
+def test_the_graver_finding_is_told_first(tmp_path: Path) -> None:
+    """A grant inside a promise says more than the refusal that came of it; findings keep their numbers."""
+    events = [
+        *grant(0, 0, 0, ttl=20), (5, 0, "invoke renew"), (5, 0, "fail renew", {"held": False}),
+        *grant(0, 4, 1, ttl=20), (6, 1, "invoke renew"), (6, 1, "ok renew"),
+    ]  # fmt: skip
+    path = tmp_path / "history.jsonl"
+    rows = [(round(s * 1e9), p, *w.split(), *k) for s, p, w, *k in sorted(events, key=lambda event: event[0])]
+    path.write_text("".join(json.dumps({"time": t, "process": p, "type": kind, "f": f, **(k[0] if k else {})}) + "\n"
+                            for t, p, kind, f, *k in rows))  # fmt: skip
+    lease = as_json(path)[0]["verdicts"]["lease"]
+    kinds = [finding["kind"] for finding in lease["findings"]]
+    number = kinds.index("early-grant")
+    assert number > 0
+    output = check(path).output
+    assert "lease: early-grant (" in output
+    assert f"({number + 1} of {len(kinds)}, the gravest; --explain 1 shows the first)" in output
+
+
+def test_explaining_nothing_is_no_wrong_use() -> None:
+    """A history without findings has nothing to explain, and its exit code is that of the check."""
+    for path, code in ((VALID, 0), (CASES / "rule-n12.jsonl", 3)):
+        result = check(path, "--explain", "1")
+        assert result.exit_code == code == check(path).exit_code
+        assert "no verdict is false: there is nothing to explain" in result.output
+    result = check(INVALID, "--explain", "1", "--verdict", "progress")
+    assert result.exit_code == 1
+    assert "progress lists no finding" in result.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([VALID, "--explain", "1"], "no verdict is false"),
         ([INVALID, "--explain", "9"], "lease lists 2 findings, so there is no 9"),
         ([INVALID, "--explain", "9", "--verdict", "exclusion"], "lists 1 finding, so there is no 9"),
         ([INVALID, "--explain", "1", "--json"], "not for --json"),

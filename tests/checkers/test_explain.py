@@ -62,6 +62,83 @@ def test_words_go_before_figures() -> None:
     assert row[70] == "write ok…"
 
 
+def test_columns_stand_in_order() -> None:
+    """Whoever the finding is about first: contenders by their id, the faults last."""
+    head = shown(wide(4), 200, 16, 22, 27)[0]
+    assert re.findall(r"contender (\d)", head) == ["1", "2", "3"]
+    assert head.endswith("faults, harness")
+
+
+def test_every_reason_of_a_loss_is_shown() -> None:
+    """Those that the contract names, none, and one of somebody's own, from the file."""
+    reasons = ["expired", "deadline", "disconnected", "renew-failed", "moon", None]
+    losses = [(3 + n, 0, "info lost", {"reason": reason} if reason else {}) for n, reason in enumerate(reasons)]
+    history = make(*grant(0, 1, 0), *losses)
+    table = "\n".join(shown(history, 120, 3, 9))
+    for reason in reasons[:4]:
+        assert f" lost ({reason})" in table
+    assert " lost (other)" in table
+    finding = Finding("odd", "lock", (3, 9), "It is odd.", 0)
+    told = explain(history, finding, 120, lines=lambda wanted: {line: {"reason": "moon"} for line in wanted})
+    assert " lost (other): moon" in told
+    assert told.splitlines()[-1].endswith(" lost")
+
+
+def test_what_only_its_user_knows_is_shown() -> None:
+    """Events of another `f` between those of the finding, with the keys that the file gives; and what errors say."""
+    events = [
+        *grant(0, 1, 0), (2, 0, "info promoted", {"to": "primary"}), (2, "harness", "info note"),
+        (3, 1, "invoke acquire"), (4, 1, "fail acquire", {"error": "busy"}), (9, 0, "info far-away"),
+    ]  # fmt: skip
+    history = make(*events)
+    finding = Finding("odd", "lock", (3, 7), "It is odd.", 0)
+    keys = {line: event[3] for line, event in enumerate(events, 2) if len(event) > 3}
+    told = explain(history, finding, 120, lines=lambda wanted: {line: keys[line] for line in wanted if line in keys})
+    assert "promoted info: to=primary" in told
+    assert "note info" in told
+    assert "acquire fail: busy" in told
+    assert "far-away" not in told
+    narrow = explain(history, finding, 60, lines=lambda wanted: {line: keys[line] for line in wanted if line in keys})
+    assert "promoted info…" in narrow
+
+
+def renews(first: float, count: int, process: int = 0, *, became: str = "ok", **keys: Any) -> list[tuple[Any, ...]]:
+    """Renewals, one a second, each answered 0.1 s later."""
+    pairs = [(first + n, process, "invoke renew") for n in range(count)]
+    return [half for at, *rest in pairs for half in ((at, *rest), (at + 0.1, process, f"{became} renew", keys))]
+
+
+def test_renewals_in_a_row_are_one_row() -> None:
+    """From four on, all ok and one contender's; what stands between, failed or is the finding's own breaks the run."""
+    history = make(*grant(0, 1, 0), *renews(2, 12), (20, 0, "invoke release"), (20, 0, "ok release"))
+    table = shown(history, 120, 3, 28)
+    assert [row.split()[2:] for row in table if "renew" in row] == [
+        ["4", "12", "renews,", "all", "ok,", "to", "+12.100", "s"]
+    ]
+    assert len(shown(make(*grant(0, 1, 0), *renews(2, 3), (20, 0, "info crash")), 120, 3, 10)) == 1 + 2 + 6 + 1
+    marked = [row for row in shown(history, 120, 3, 14, 28) if "renew" in row]
+    assert [row.split(maxsplit=3)[3] for row in marked] == [
+        "5 renews, all ok, to +5.100 s", "renew…", "renew ok", "6 renews, all ok, to +12.100 s",
+    ]  # fmt: skip
+    failed = make(*grant(0, 1, 0), *renews(2, 4, became="fail"), *renews(7, 4, proves=False), (20, 0, "info crash"))
+    rows = [row.split(maxsplit=3)[3] for row in shown(failed, 120, 3, 20) if "renew" in row]
+    assert rows == ["renew…", "renew fail"] * 4 + ["4 renews, all ok, which proves nothing, to +9.100 s"]
+
+
+def test_the_clock_on_the_wall_is_shown_where_it_is_known() -> None:
+    """Beside the seconds, by the offset that the meta gives; a `started` that is no moment gives no column."""
+    events = [*grant(0, 1.5, 0), (3600.25, 0, "info crash")]
+    finding = Finding("odd", "lock", (3, 4), "It is odd.", 0)
+    told = explain(make(*events, started="2026-11-29T23:30:00+02:00"), finding, 120)
+    assert "The wall clock is that of UTC+0200, from 2026-11-29 on" in told
+    head, *rows = told.partition("\n\n")[2].splitlines()
+    assert head.split()[:4] == ["time", "wall", "clock", "line"]
+    assert [row.split()[2:4] for row in rows[1:]] == [["23:30:01.500", "3▶"], ["00:30:00.250", "4▶"]]
+    for started in (None, "yesterday", "2026-11-29T23:30:00", "9999-12-31T23:59:00+00:00"):
+        meta = {} if started is None else {"started": started}
+        assert "wall clock" not in explain(make(*events, **meta), finding, 120)
+
+
 def test_as_many_columns_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the finding always; of the others what the width allows; an id is never cut."""
     history = wide(6, first=1_000_000_000_000)
