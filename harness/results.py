@@ -23,6 +23,7 @@ from harness.errors import ConfigError, UsageError
 LOCK = ".lock"
 EVIDENCE = (
     "history.jsonl", "trial.json", "faults.jsonl", "ledger.jsonl", "verdict.json", "harness.log", "matrix.json",
+    "plan.json", "runs.jsonl",
 )  # fmt: skip
 """What a trial and a matrix leave behind. All else (pages) can be made again from these."""
 _MARKS = ("history.jsonl", "trial.json", "matrix.json")

@@ -23,6 +23,7 @@ ROOMS = (
     "harness.doctor",
     "harness.trial",
     "harness.report",
+    "harness.runs",
     "harness.results",
     "harness.frames",
     "checkers",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 import threading
 import time
 from pathlib import Path
@@ -12,14 +10,31 @@ from typing import Any
 
 import click
 
-from harness import plain
-from harness.commands.options import folder_name, given, trial_options
+from harness.commands.options import duration, folder_name, given, repeat_options, trial_options
+from harness.errors import UsageError
 
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("-j", "--jobs", type=click.IntRange(1, 64), help="Trials side by side (default: two for each core).")
 @click.option("--list", "only_list", is_flag=True, help="Only list the cells, and those left out.")
+@repeat_options
+@click.option(
+    "--for", "time_", metavar="TIME", help="A soak: round after round for so long (90s, 30m, 8h), fewest runs first."
+)
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Go on with the matrix in this folder; with --for for so much longer.",
+)
+@click.option(
+    "--keep",
+    type=click.Choice(("all", "telling")),
+    default="all",
+    show_default=True,
+    help="Which runs keep their folders; `telling`: not as expected, the first, the first seen, the worst.",
+)
 @trial_options
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
 @click.option("--name", help="The matrix's folder in the results (default: time and file name).")
@@ -28,6 +43,9 @@ def command(
     file: Path | None,
     jobs: int | None,
     only_list: bool,
+    time_: str | None,
+    resume: Path | None,
+    keep: str,
     results: Path,
     name: str | None,
     runtime_name: str,
@@ -46,75 +64,62 @@ def command(
       fencepost matrix
       fencepost matrix -j 4 --guarded
       fencepost matrix mine.toml --ttl 3 --name nightly
+      fencepost matrix mine.toml --repeat 20 --until violations=1
+      fencepost matrix --for 8h --keep telling --name soak
+      fencepost matrix --resume results/soak
       fencepost matrix mine.toml --list
     """
     from harness import matrix, registry
-    from harness.commands.interrupt import attended
-    from harness.commands.view import Watcher, console, needs, outcome_text, reason_lines, results_table
-    from harness.report import write_matrix
+    from harness.commands.many import get_images, left_out_line, run_plan, usual_jobs
+    from harness.commands.view import console
     from harness.results import make, taken
-    from harness.trial import Progress, TrialResult
-    from harness.trial.outcome import EXIT_CODES, worst
 
-    plan = matrix.load(file or matrix.DEFAULT, given(options))
-    screen = console()
+    asked = given(options)
+    seconds = duration("--for", time_) if time_ is not None else None
+    budget: float | None = None
+    if resume is not None:
+        if asked or name is not None or only_list:
+            words = ", ".join([*asked, *(["name"] if name is not None else []), *(["list"] if only_list else [])])
+            raise UsageError(f"--resume goes on with what began in {resume}; it can't be told anything else ({words})")
+        plan, budget = matrix.read_plan(resume)
+        soak = bool(plan.source.get("soak"))
+        if file is not None:
+            matrix.check_same(resume, plan, matrix.load(file, plan.source.get("given"), soak=soak))
+        if seconds is not None and not soak:
+            raise UsageError(f"{resume} is no soak, so --for can't lengthen it; begin one without --resume")
+    else:
+        if seconds is not None and "repeat" in asked:
+            raise UsageError("--for goes on until the time is over, so --repeat says nothing; give one of them")
+        plan = matrix.load(file or matrix.DEFAULT, asked, soak=seconds is not None)
+        if seconds is not None and plan.shortest > seconds:
+            raise UsageError(
+                f"--for {time_}: not one run can end in that time; the shortest takes at least {plan.shortest:g} s"
+            )
     if only_list:
-        for config in plan.cells:
-            screen.print(config.repeat_command(), markup=False, soft_wrap=True)
+        screen = console()
+        for cell, config in enumerate(plan.cells):
+            runs = "" if plan.rules[cell].single else plan.rules[cell].words()
+            screen.print(config.repeat_command() + (f"  # {runs}" if runs else ""), markup=False, soft_wrap=True)
         for left in plan.left_out:
-            screen.print(plain.line(f"left out: {_words(left.cell)}: {left.rule}"), markup=False, soft_wrap=True)
+            screen.print(left_out_line(left.cell, left.rule), markup=False, soft_wrap=True)
         return
     stem = re.sub(r"[^\w.+-]", "-", plan.path.stem)[:60]
     usual = folder_name(f"{time.strftime('%Y%m%dT%H%M%S')}-matrix-{stem}")
     if name is not None and (results / folder_name(name)).exists():
         raise taken(results / name)
     runtime = registry.load("runtimes", runtime_name)()
-    for names, images in {(tuple(c.images_needed()), tuple(c.images.items())) for c in plan.cells}:
-        runtime.image_versions(names, images=dict(images))  # what is missing ends it before anything is written
-    jobs = jobs or min(8, 2 * (os.cpu_count() or 1))
-    title = f"{len(plan.cells)} cells, {jobs} side by side"
-    cancel = threading.Event()
+    get_images(plan, runtime)
 
-    def trials() -> tuple[matrix.MatrixRun, list[TrialResult], Path]:
-        run = matrix.MatrixRun(plan, make(results, name, usual), jobs, cancel)
-        with Watcher(screen, lambda: dict(run.active), title=title) as watcher:
-            watcher.line(title)
-            for left in plan.left_out:
-                watcher.line(plain.line(f"left out: {_words(left.cell)}: {left.rule}"))
+    def begin(cancel: threading.Event) -> matrix.MatrixRun:
+        return matrix.MatrixRun(
+            plan,
+            resume or make(results, name, usual),
+            jobs or usual_jobs(),
+            cancel,
+            keep=keep,
+            seconds=seconds,
+            budget=budget,
+            resumed=resume is not None,
+        )
 
-            def started(cell: str, progress: Progress) -> None:
-                if not screen.is_terminal:
-                    progress.on_line = lambda line: watcher.line(f"{cell}: {line}")
-
-            def finished(result: TrialResult) -> None:
-                line = outcome_text(result.outcome)
-                line.append(f"  {result.folder.name}: {result.outcome.grants} grants", style="default")
-                for reason in result.outcome.reasons[:2]:
-                    line.append(f"; {plain.line(reason)}", style="default")
-                watcher.line(line)
-
-            run.on_start, run.on_result = started, finished
-            found = run.run(runtime)
-        return run, found, write_matrix(run.folder)
-
-    run, found, page = attended(trials, stop=cancel.set, sweep=runtime.sweep)
-    screen.print()
-    screen.print(results_table(found))
-    word = worst([*(result.outcome.word for result in found), *(["harness-error"] if run.errors else [])])
-    for error in run.errors:
-        screen.print(f"  {plain.block(error, indent='    ')}")
-    for result in found:
-        if result.outcome.word != "as-expected":
-            screen.print(reason_lines(result.outcome.reasons, f"{result.folder.name}: "))
-    screen.print()
-    not_run = len(plan.cells) - len(found)
-    cut = f", {not_run} not run" if not_run else ""
-    screen.print(f"{len(found)} cells{cut}: {word}")
-    screen.print(f"report: {page}", markup=False, soft_wrap=True)
-    for line in needs(name for config in plan.cells for name in config.variables()):
-        screen.print(f"needs:  {line}", markup=False, soft_wrap=True)
-    sys.exit(130 if cancel.is_set() else EXIT_CODES[word])
-
-
-def _words(cell: Any) -> str:
-    return ", ".join(f"{key}={value}" for key, value in cell.items())
+    run_plan(plan, runtime, begin)

@@ -62,6 +62,15 @@ _OPTIONS = [
     click.option("--image", multiple=True, metavar="NAME=REF", help="Use this image, e.g. etcd=REPOSITORY:TAG."),
     click.option("--expect", multiple=True, metavar="VERDICT=VALUE", help="Expect true, false, unknown or any."),
 ]
+_REPEATS = [
+    click.option("--repeat", type=int, metavar="N", help="Run each cell N times, with seeds that follow from its one."),
+    click.option(
+        "--until",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Stop a cell early: violations=N, runs=N, minutes=N; whichever comes first.",
+    ),
+]
 FOLDER_NAME = re.compile(r"\w[\w.+-]{0,99}")
 
 
@@ -79,6 +88,7 @@ PAIRS = {
     "image": "images",
     "schedule": "schedule",
     "expect": "expect",
+    "until": "until",
 }
 
 
@@ -87,6 +97,25 @@ def trial_options(function: F) -> F:
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
+
+
+def repeat_options(function: F) -> F:
+    """Adds the options that say how many runs a cell gets."""
+    for option in reversed(_REPEATS):
+        function = option(function)
+    return function
+
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def duration(flag: str, text: str) -> float:
+    """`90s`, `30m`, `2h`, `1.5h` in seconds. UsageError for anything else."""
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)([smh])", text)
+    seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    if not seconds:
+        raise UsageError(f"{flag} {text!r}: must be a time such as 90s, 30m or 8h")
+    return seconds
 
 
 def given(values: dict[str, Any]) -> dict[str, Any]:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness import plain
-from harness.commands.options import folder_name, given, trial_options
+from harness.commands.options import folder_name, given, repeat_options, trial_options
+from harness.errors import UsageError
+
+if TYPE_CHECKING:
+    from harness.runs.rule import Rule
+    from harness.runtime.base import Runtime
+    from harness.trial.config import TrialConfig
 
 
 @click.command()
@@ -19,13 +26,17 @@ from harness.commands.options import folder_name, given, trial_options
 @click.option("--fault", default="none", show_default=True, help="What is broken: KIND-TARGET, see `fencepost list`.")
 @click.option("--workload", help="What contenders do (default lock).")
 @click.option("--servers", type=int, help="How many servers (default: the system's usual number).")
+@repeat_options
+@click.option("-j", "--jobs", type=click.IntRange(1, 64), help="Trials side by side with --repeat (default 1).")
 @trial_options
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
 @click.option("--name", help="The trial's folder in the results (default: time, system, fault).")
 @click.option("--keep", is_flag=True, help="Leave the nodes running afterwards, and say how to look inside.")
 @click.option("--runtime", "runtime_name", default="docker", show_default=True, help="Where the nodes live.")
-def command(system: str, results: Path, name: str | None, keep: bool, runtime_name: str, **options: Any) -> None:
-    """Run one trial of SYSTEM and say what its history proves.
+def command(
+    system: str, results: Path, name: str | None, keep: bool, runtime_name: str, jobs: int | None, **options: Any
+) -> None:
+    """Run one trial of SYSTEM and say what its history proves; with --repeat several, and in how many it was seen.
 
     \b
     Exit codes: 0 as expected, 1 a violation that was not expected, 2 usage,
@@ -37,21 +48,32 @@ def command(system: str, results: Path, name: str | None, keep: bool, runtime_na
       fencepost run redis --fault clock-leader --fault-option offset=60
       fencepost run zookeeper --fault freeze-holder --naive --ttl 3
       fencepost run etcd --servers 5 --fault kill-leader --keep
+      fencepost run redis --fault clock-leader --repeat 20 --until violations=1 -j 2
     """
     from harness import registry
     from harness.commands.interrupt import attended
     from harness.commands.view import Watcher, console, needs, outcome_text, reason_lines, results_table
+    from harness.matrix import take_rule
     from harness.results import make, taken
     from harness.trial import Progress, Trial, TrialResult
     from harness.trial.config import check_marks, from_mapping, resolve
 
-    config = from_mapping({"system": system, **given(options)})
+    asked = {"system": system, **given(options)}
+    rule = take_rule(asked, path=None, key=None)
+    config = from_mapping(asked)
     check_marks([config], path=None)
     config = resolve(config)
     usual = folder_name(f"{time.strftime('%Y%m%dT%H%M%S')}-{config.slug()}")
     if name is not None and (results / folder_name(name)).exists():
         raise taken(results / name)
     runtime = registry.load("runtimes", runtime_name)()
+    if not rule.single:
+        if keep:
+            raise UsageError("--keep leaves the nodes of one trial running; it can't be given with --repeat or --until")
+        _many(config, rule, runtime, lambda: make(results, name, usual), jobs or 1)
+        return
+    if jobs is not None:
+        raise UsageError("--jobs are trials side by side, and here is one; give --repeat too")
     runtime.image_versions(
         config.images_needed(), images=config.images
     )  # before anything is written: it ends here or not at all
@@ -84,3 +106,13 @@ def command(system: str, results: Path, name: str | None, keep: bool, runtime_na
     for line in result.kept:
         screen.print(f"kept:   {line}", markup=False, soft_wrap=True)
     sys.exit(130 if cancel.is_set() else result.outcome.exit_code)
+
+
+def _many(config: TrialConfig, rule: Rule, runtime: Runtime, make: Callable[[], Path], jobs: int) -> None:
+    """Several runs of the one cell: a matrix of one."""
+    from harness.commands.many import get_images, run_plan
+    from harness.matrix import MatrixRun, single
+
+    plan = single(config, rule)
+    get_images(plan, runtime)
+    run_plan(plan, runtime, lambda cancel: MatrixRun(plan, make(), jobs, cancel))

@@ -76,8 +76,11 @@ def console() -> Console:
 class Watcher:
     """Shows running trials until it is closed. `progresses` gives name -> progress of those that run now."""
 
-    def __init__(self, screen: Console, progresses: Callable[[], Mapping[str, Progress]], *, title: str) -> None:
-        self._screen, self._progresses, self._title = screen, progresses, title
+    def __init__(
+        self, screen: Console, progresses: Callable[[], Mapping[str, Progress]], *, title: str | Callable[[], str]
+    ) -> None:
+        self._screen, self._progresses = screen, progresses
+        self._title: Callable[[], str] = title if callable(title) else lambda: title
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._live: Live | None = None
@@ -108,7 +111,7 @@ class Watcher:
             table.add_column(heading, no_wrap=heading != "faults now")
         for name, progress in self._progresses().items():
             table.add_row(name, progress.phase, f"{time.monotonic() - progress.started:.0f} s", *_now(progress))
-        return Group(Text(f"{self._title} - {time.monotonic() - self._began:.0f} s"), table)
+        return Group(Text(f"{self._title()} - {time.monotonic() - self._began:.0f} s"), table)
 
 
 def _now(progress: Progress) -> list[RenderableType]:

@@ -1,6 +1,13 @@
-"""Many trials from one TOML file: `plan` says which cells there are, `run` runs them side by side."""
+"""Many trials from one TOML file.
 
-from harness.matrix.plan import DEFAULT, LeftOut, Plan, load
-from harness.matrix.run import MatrixRun
+`plan` says which cells there are and how many runs each gets, `rounds` which is next, `run` runs them side by side,
+`stored` lets a matrix go on that was broken off.
+"""
 
-__all__ = ["DEFAULT", "LeftOut", "MatrixRun", "Plan", "load"]
+from harness.matrix.plan import DEFAULT, LeftOut, Plan, load, single, take_rule
+from harness.matrix.run import KEEP, MatrixRun
+from harness.matrix.stored import check_same, read_plan
+
+__all__ = [
+    "DEFAULT", "KEEP", "LeftOut", "MatrixRun", "Plan", "check_same", "load", "read_plan", "single", "take_rule",
+]  # fmt: skip

@@ -21,20 +21,32 @@ The file (all tables but `axes` or `cells` are optional):
     when = { fault = "clock-leader", system = "redis" }
     verdicts = { lease = false }
     reason = "expires by the wall clock"
+
+Besides the keys of a trial a cell has `repeat` and `until`, which say how many runs it gets (`harness.runs.rule`):
+everywhere where a key of a trial may stand, as an axis too.
+
+    repeat = 20
+    until = { violations = 1, minutes = 30 }
 """
 
 from __future__ import annotations
 
+import difflib
+import hashlib
 import itertools
+import json
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from harness import documents, registry, secrets
 from harness.errors import ConfigError, UsageError
+from harness.runs.rule import MOST_RUNS, Rule
 from harness.trial.config import TrialConfig, check_expectation, check_key, check_marks, from_mapping, resolve
 from nemesis import faults
 
@@ -48,7 +60,8 @@ TABLES = {
     "expect": list,
 }
 RULES = {"leave_out": ("when", "rule"), "override": ("when", "set"), "expect": ("when", "verdicts", "reason")}
-
+STOPS = ("repeat", "until")
+"""The keys of a cell that are none of a trial."""
 
 MOST_CELLS = 10_000
 """Before anything is left out: a matrix of so many takes days."""
@@ -71,10 +84,96 @@ class Plan:
     path: Path
     cells: Sequence[TrialConfig]
     left_out: Sequence[LeftOut]
+    rules: Sequence[Rule] = ()
+    """How many runs each cell gets; one for each where it isn't given."""
+    source: Mapping[str, Any] = field(default_factory=dict)
+    """What the file says, and what was given over it: two plans with the same are one."""
+
+    def __post_init__(self) -> None:
+        if not self.rules:
+            object.__setattr__(self, "rules", tuple(Rule(runs=1) for _ in self.cells))
+
+    @property
+    def shortest(self) -> float:
+        """How many seconds the shortest run of any cell takes at least."""
+        return min(map(least_seconds, self.cells))
+
+    @property
+    def repeated(self) -> bool:
+        """Whether any cell gets more than one run."""
+        return not all(rule.single for rule in self.rules)
+
+    def config(self, cell: int, run: int) -> TrialConfig:
+        """What a run of a cell is asked to do: the cell's own, with a seed that follows from the cell's."""
+        config = self.cells[cell]
+        assert config.seed is not None
+        return msgspec.structs.replace(config, seed=run_seed(config.seed, run))
 
 
-def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Plan:
+def run_seed(seed: int, run: int) -> int:
+    """The seed of a run (from 1) of a cell: the first has the cell's own, each other one its own draw from it.
+
+    The draw is the first 31 bits of SHA-256 over "SEED/RUN", so anybody can make it again.
+    """
+    if run == 1:
+        return seed
+    return int.from_bytes(hashlib.sha256(f"{seed}/{run}".encode()).digest()[:4], "big") >> 1
+
+
+def same(config: TrialConfig) -> str:
+    """What cells have in common that are asked to do the same, wherever they are run: a digest of all but the seed."""
+    asked = {name: value for name, value in msgspec.to_builtins(config).items() if name != "seed"}
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def least_seconds(config: TrialConfig) -> float:
+    """How long a run of this cell takes at least, nodes and judging not counted."""
+    return config.warmup + config.duration + config.recovery
+
+
+def single(config: TrialConfig, rule: Rule) -> Plan:
+    """The plan of one resolved cell that gets several runs."""
+    return Plan(Path(config.slug()), [config], [], [rule])
+
+
+def take_rule(keys: dict[str, Any], *, path: Path | None, key: str | None, soak: bool = False) -> Rule:
+    """Takes `repeat` and `until` out of a cell's keys, and returns the rule that they make.
+
+    In a `soak`, which ends by its time, `repeat` doesn't count, and a rule need not end by itself. Raises ConfigError
+    that names the key.
+    """
+    repeat, until = keys.pop("repeat", None), keys.pop("until", None)
+    if repeat is not None:
+        _check_whole(repeat, path, secrets.dotted(key, "repeat"))
+    if not isinstance(until, dict | None):
+        raise ConfigError(path, secrets.dotted(key, "until"), f"must be a table, not {until!r}")
+    for name, value in (until or {}).items():
+        place = secrets.dotted(key, f"until.{name}")
+        if name not in ("violations", "runs", "minutes"):
+            raise ConfigError(path, place, "unknown key; known: violations, runs, minutes")
+        if name != "minutes":
+            _check_whole(value, path, place)
+        elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e6:
+            raise ConfigError(path, place, f"must be a number of minutes, more than 0, not {value!r}")
+    rule = Rule(**until) if until else Rule(runs=None if soak else repeat or 1)
+    if until and repeat is not None and not soak:
+        rule = msgspec.structs.replace(rule, runs=min(repeat, rule.runs or repeat))
+    if not soak and rule.runs is None and rule.minutes is None:
+        raise ConfigError(
+            path, secrets.dotted(key, "until"), "may never come true: give runs or minutes in it, or repeat beside it"
+        )
+    return rule
+
+
+def _check_whole(value: Any, path: Path | None, key: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_RUNS:
+        raise ConfigError(path, key, f"must be a whole number between 1 and {MOST_RUNS:,}, not {value!r}")
+
+
+def load(path: Path, overrides: Mapping[str, Any] | None = None, *, soak: bool = False) -> Plan:
     """Read and resolve a matrix file. `overrides` go over its defaults (flags of the command line).
+
+    With `soak` the rounds go on until a time is over, whatever `repeat` says; `until` holds.
 
     Raises ConfigError naming file, key and reason: not TOML, an unknown key or name, a wrong type, a rule that fits
     no cell, an impossible combination that is written out as a cell (in `axes` it is left out, and listed).
@@ -96,6 +195,7 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Plan:
     defaults = {**data.get("defaults", {}), **overrides}
     used: set[tuple[str, int]] = set()
     cells: list[TrialConfig] = []
+    rules: list[Rule] = []
     left_out: list[LeftOut] = []
 
     def settle(cell: dict[str, Any], key: str, *, by_hand: bool) -> None:
@@ -119,12 +219,16 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Plan:
                 expect.update(rule["verdicts"])
                 reasons += [str(rule["reason"])] if "reason" in rule else []
         merged |= {"expect": expect, **({"expect_reason": "; ".join(reasons)} if reasons else {})}
+        stop = take_rule(merged, path=path, key=key, soak=soak)
+        for name in merged:
+            _check_key(name, path, secrets.dotted(key, name))
         config = from_mapping(merged, path=path, key=key)
-        rule = _impossible(config)
-        if rule is not None and not by_hand:
-            left_out.append(LeftOut(cell, rule))
+        senseless = _impossible(config)
+        if senseless is not None and not by_hand:
+            left_out.append(LeftOut(cell, senseless))
             return
         cells.append(resolve(config, path=path, key=key))
+        rules.append(stop)
 
     axes = data.get("axes", {})
     planned = (math.prod(len(values) for values in axes.values()) if axes else 0) + len(data.get("cells", []))
@@ -142,7 +246,8 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Plan:
         for number, rule in enumerate(data.get(table, [])):
             if (table, number) not in used:
                 raise ConfigError(path, f"{table}[{number + 1}].when", f"fits no cell: {rule['when']}")
-    return Plan(path, cells, left_out)
+    source = {"file": msgspec.to_builtins(data), "given": msgspec.to_builtins(overrides), "soak": soak}
+    return Plan(path, cells, left_out, rules, source)
 
 
 def _check_shape(path: Path, data: Mapping[str, Any]) -> None:
@@ -164,7 +269,8 @@ def _check_shape(path: Path, data: Mapping[str, Any]) -> None:
                 if key not in keys:
                     raise ConfigError(path, f"{where}.{key}", f"unknown key; known: {', '.join(keys)}")
             for key in rule.get("when", {}) if isinstance(rule.get("when"), dict) else ():
-                check_key(key, path=path, key=f"{where}.when.{key}")
+                if key not in STOPS:
+                    _check_key(key, path, f"{where}.when.{key}")
             for key in keys[:2]:
                 if key not in rule and key != "rule":
                     raise ConfigError(path, f"{where}.{key}", "is missing")
@@ -176,6 +282,16 @@ def _check_shape(path: Path, data: Mapping[str, Any]) -> None:
     for number, cell in enumerate(data.get("cells", []), 1):
         if not isinstance(cell, dict):
             raise ConfigError(path, f"cells[{number}]", "must be a table")
+
+
+def _check_key(name: str, path: Path, key: str) -> None:
+    near = difflib.get_close_matches(name, STOPS, n=1)
+    try:
+        check_key(name, path=path, key=key)
+    except ConfigError:
+        if near:
+            raise ConfigError(path, key, f"unknown key; did you mean {near[0]!r}?") from None
+        raise
 
 
 def _fits(when: Mapping[str, Any], cell: Mapping[str, Any]) -> bool:

@@ -13,6 +13,8 @@ import msgspec
 from harness import documents
 from harness.errors import ConfigError, HistoryError
 from harness.history import reader
+from harness.runs import book, pooled
+from harness.runs.pooled import Pooled
 
 HISTORY = "history.jsonl"
 TRIAL = "trial.json"
@@ -166,6 +168,8 @@ class MatrixCell(msgspec.Struct, frozen=True, kw_only=True):
     expect: dict[str, bool | str] = msgspec.field(default_factory=dict)
     expect_reason: str | None = None
     """Why that is expected, in the words of the matrix file's rule."""
+    repeats: Pooled | None = None
+    """What all runs of a cell say that has several; `trial` and `outcome` are those of the run that stands for it."""
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,6 +195,8 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True):
     """Every cell that the file plans, those that ran included; None where that isn't recorded."""
     seconds: float | None = None
     jobs: int | None = None
+    runs: int | None = None
+    """How many there were, where cells have several."""
     errors: list[str] = msgspec.field(default_factory=list)
     """What went wrong outside of any cell."""
 
@@ -217,16 +223,34 @@ def read_trial(folder: Path) -> Trial | None:
 
 
 def read_matrix(folder: Path) -> Matrix:
-    """Raises ConfigError when there is no `matrix.json`, or when it is malformed."""
+    """A matrix, its cells as the book of its runs has them where there is one: matrix.json may be older by some runs.
+
+    Raises ConfigError when there is no `matrix.json`, or when it or the book is malformed.
+    """
     matrix = _document(folder / MATRIX, Matrix)
     if matrix is None:
         raise ConfigError(folder / MATRIX, None, "no such file; a matrix is a folder that `fencepost matrix` wrote")
+    pages = book.read(folder)
+    if pages is not None and pages.runs:
+        matrix = _with_book(matrix, folder / book.BOOK, pages.runs)
     for number, cell in enumerate(matrix.cells, 1):
         if not reader.inside(cell.trial):
             raise ConfigError(
                 folder / MATRIX, f"cells[{number}].trial", f"{cell.trial!r} is no folder inside the matrix's"
             )
     return matrix
+
+
+def _with_book(matrix: Matrix, path: Path, runs: list[book.Run]) -> Matrix:
+    try:
+        cells = msgspec.convert(pooled.cells(runs), type=list[MatrixCell])
+    except msgspec.ValidationError as error:
+        raise ConfigError(path, None, str(error)) from None
+    planned = len(matrix.planned) if matrix.planned is not None else len(cells) + matrix.not_run
+    count = sum(not run.interrupted for run in runs)
+    return msgspec.structs.replace(
+        matrix, cells=cells, not_run=max(0, planned - len(cells)), runs=count if count > len(cells) else matrix.runs
+    )
 
 
 def read_verdict(path: Path) -> Checked | None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 import pandas as pd
@@ -17,7 +15,10 @@ import pandas as pd
 from checkers import RULES
 from harness.errors import ConfigError
 from harness.history import read
-from harness.report import figures, files, page, stored, words
+from harness.report import figures, files, page, repeats, stored, words
+from harness.report.repeats import link_to
+from harness.runs import spelled
+from harness.runs.measure import MEASURES
 
 Measures = Mapping[str, float | None]
 
@@ -30,6 +31,8 @@ class Badge:
     value: str
     flag: bool
     title: str
+    share: str = ""
+    """`3/20`: in how many of several runs it was false (or unknown, where it never was false)."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class CellView:
     badges: Sequence[Badge]
     title: str
     """Why it ended as it did, and why that was expected."""
+    runs: str
+    """`3 of 20` for the word, where the cell has several runs; else nothing."""
     parameters: str
     """The parameters in which cells of this matrix differ."""
 
@@ -99,6 +104,8 @@ def write(folder: Path, out: Path | None = None) -> Path:
         "surprises": _surprises(folder, target, trials),
         "compared": _compared(table, systems),
         "pivots": _pivots(table, systems, faults),
+        "repeats": repeats.rows(folder, target, matrix.cells, differing),
+        "flakes": repeats.flakes(matrix.cells),
     }
     return page.write(target, page.render("matrix.html.j2", **context), [folder])
 
@@ -130,6 +137,8 @@ def _trial(folder: Path, matrix: files.Matrix, number: int) -> Trial:
     checked, other = kept.checked, kept.other_rules
     if kept.checked is None and listed.verdicts and matrix.rules != RULES:
         other = True
+    if listed.repeats is not None:
+        return _repeated(folder, matrix, number, kept)
     if other:
         if not history.is_file():
             made = stored.by_rules(checked.rules if checked else matrix.rules)
@@ -161,6 +170,26 @@ def _trial(folder: Path, matrix: files.Matrix, number: int) -> Trial:
             "fenced": count("fenced"),
             "grants": None if listed.outcome.grants is None else float(listed.outcome.grants),
         },
+    )
+
+
+def _repeated(folder: Path, matrix: files.Matrix, number: int, kept: stored.Stored) -> Trial:
+    """A cell of several runs: what they say together, beside the verdicts of the one that stands for them.
+
+    Raises ConfigError where other rules than today's made what they say: hundreds of runs aren't judged for a page.
+    """
+    listed = matrix.cells[number]
+    assert listed.repeats is not None
+    if matrix.rules != RULES:
+        reason = f"its runs were judged by {stored.by_rules(matrix.rules)}, today's are rules {RULES}"
+        raise ConfigError(folder / files.MATRIX, f"cells[{number + 1}]", reason)
+    medians: dict[str, float | None] = {**dict.fromkeys(MEASURES), **listed.repeats.measures}
+    grants = listed.outcome.grants
+    return Trial(
+        listed,
+        None if kept.other_rules else kept.checked,
+        False,
+        {**medians, "grants": None if grants is None else float(grants)},
     )
 
 
@@ -216,18 +245,19 @@ def _grid(
 def _view(folder: Path, target: Path, trial: Trial, differing: Sequence[str]) -> CellView:
     listed = trial.listed
     outcome, tone = _outcome(trial)
-    values = {"workload": listed.cell.workload, **listed.cell.parameters}
-    parameters = [_parameter(name, values[name]) for name in differing if name in values]
+    parameters = repeats.parameters(listed.cell, differing)
     grants = listed.outcome.grants
+    several = listed.repeats
     return CellView(
-        link=_report(folder, target, listed.trial),
+        link=link_to(folder, target, listed.trial),
         cell=listed.cell,
         words=outcome,
         tone="good" if tone == "good" else tone,
-        note="" if grants is None else words.count(grants, "grant"),
+        note=words.count(several.runs, "run") if several else "" if grants is None else words.count(grants, "grant"),
         badges=[_badge(trial, name) for name in words.in_order(listed.verdicts)],
         title="\n".join([*listed.outcome.reasons, *_expected(listed)]),
-        parameters=", ".join(parameters),
+        runs=f"{several.words[listed.outcome.word].k} of {several.runs}" if several else "",
+        parameters=parameters,
     )
 
 
@@ -236,12 +266,6 @@ def _expected(listed: files.MatrixCell) -> list[str]:
     wanted = [f"{name} {words.truth(value) if value != 'any' else 'any'}" for name, value in listed.expect.items()]
     because = f" ({listed.expect_reason})" if listed.expect_reason else ""
     return [f"expected: {', '.join(wanted)}{because}"] if wanted else []
-
-
-def _parameter(name: str, value: Any) -> str:
-    if name == "guarded" and isinstance(value, bool):
-        return "guarded" if value else "naive"
-    return f"{name} {value}"
 
 
 def _badge(trial: Trial, name: str) -> Badge:
@@ -262,23 +286,20 @@ def _badge(trial: Trial, name: str) -> Badge:
             title += f" ({trial.listed.expect_reason})"
     elif expected is None and name in required:
         flag = value == "false" and not _implied(name, trial.listed.expect)
-    return Badge(name, value, flag, title)
+    several = trial.listed.repeats
+    if several is None or name not in several.verdicts:
+        return Badge(name, value, flag, title)
+    found = several.verdicts[name]
+    rate = found.false if found.false.k else found.unknown
+    if value != "true":
+        title = f"{name}: {value} in {spelled.rate(rate)} runs\n{title}"
+    missed = expected is False and found.false.k < found.false.n
+    return Badge(name, value, flag or missed, title, f"{rate.k}/{rate.n}" if rate.k else "")
 
 
 def _implied(name: str, expect: Mapping[str, Any]) -> bool:
     """`linearizable` is false exactly when lease or fencing is: whoever expects those expects it."""
     return name == "linearizable" and any(expect.get(other) in (False, "any") for other in ("lease", "fencing"))
-
-
-def _report(folder: Path, target: Path, trial: str) -> str | None:
-    path = folder / trial / files.REPORT
-    if not path.is_file():
-        return None
-    try:
-        relative = path.resolve().relative_to(target.parent.resolve())
-    except ValueError:
-        return path.resolve().as_uri()
-    return quote(os.fsencode(relative.as_posix()))
 
 
 # -- in words
@@ -323,7 +344,9 @@ def _who_and_when(name: str, hit: Sequence[Trial]) -> str:
         cell = trial.listed.cell
         more = [_as_expected(trial.listed)] if trial.listed.expect.get(name) is False else []
         part = trial.checked.verdicts.get(name) if trial.checked else None
-        if part is not None:
+        if trial.listed.repeats is not None:
+            more.append(f"in {spelled.rate(trial.listed.repeats.verdicts[name].false)} runs")
+        elif part is not None:
             if name == "exclusion":
                 unsafe = trial.measures["unsafe"]
                 if unsafe is not None:
@@ -346,14 +369,20 @@ def _surprises(folder: Path, target: Path, trials: Sequence[Trial]) -> list[dict
     return [
         {
             "cell": trial.listed.cell,
-            "link": _report(folder, target, trial.listed.trial),
-            "words": _outcome(trial)[0],
+            "link": link_to(folder, target, trial.listed.trial),
+            "words": " ".join([_outcome(trial)[0], *_share(trial)]),
             "tone": _outcome(trial)[1],
             "reasons": trial.listed.outcome.reasons,
         }
         for trial in trials
         if trial.listed.outcome.word != "as-expected"
     ]
+
+
+def _share(trial: Trial) -> list[str]:
+    """In how many runs of several it ended so."""
+    several, word = trial.listed.repeats, trial.listed.outcome.word
+    return [f"in {several.words[word].k} of {several.runs} runs"] if several else []
 
 
 # -- compared
