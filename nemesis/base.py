@@ -7,12 +7,12 @@ call that made the change: a partition is probed, a freeze is read from the proc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from harness.systems.base import Leadership, LeaseTerms
-from nemesis.bite import Bite, SeenHold, SeenWait
+from nemesis.bite import Bite, SeenHold, SeenRequest, SeenWait
 
 StartReceipt = Literal["landed", "unproven", "skipped"]
 StopReceipt = Literal["undone", "unproven"]
@@ -103,8 +103,19 @@ class Environment(Protocol):
         None at all while contenders want the lock: the service stood still.
         """
 
-    def leadership(self) -> Leadership:
-        """Who leads, asked of all servers this instant, with what each of them said."""
+    def leadership(self, but: Collection[str] = ()) -> Leadership:
+        """Who leads, asked of all servers this instant, with what each of them said; `but` isn't asked.
+
+        One that can't answer, because a fault has frozen it, costs a second otherwise.
+        """
+
+    def requests(self, since_ns: int, until_ns: int) -> Sequence[SeenRequest]:
+        """Every acquire, renew and release that was under way at some moment from one to the other, by when it was
+        sent.
+        """
+
+    def guarded(self, node: str) -> bool:
+        """Whether the contender on this node stops by its own deadline."""
 
     def client_port(self) -> int:
         """The port on which the system's servers take clients; a probe connects to it."""
@@ -183,6 +194,17 @@ class Looks(Protocol):
 
     def look(self, env: Environment) -> None:
         """Called once, when the fault has stood for its time, just before `stop`; not when the trial was broken off."""
+
+
+@runtime_checkable
+class Stands(Protocol):
+    """A fault that says how long it is to last, where that isn't what the schedule says."""
+
+    def stands_seconds(self, env: Environment, number: int, usual: float) -> float:
+        """How long to let it stand, in s; 0: `stop` follows at once. Called once, before `start`.
+
+        `number` counts the faults of a trial from 1; `usual` is what the schedule gives it.
+        """
 
 
 @runtime_checkable

@@ -35,6 +35,23 @@ class Bite:
 
 
 @dataclass(frozen=True)
+class SeenRequest:
+    """One acquire, renew or release as it stands in the history so far. Moments in ns of the history."""
+
+    node: str
+    """The contender's node."""
+    process: int
+    f: str
+    sent_ns: int
+    done_ns: int | None
+    """Its completion; None while it is under way."""
+    came_to: str | None
+    """"ok", "fail", "info", or "crash": its process ended first."""
+    held: bool | None
+    """What a fail said: False when the service's word was that the contender doesn't hold it."""
+
+
+@dataclass(frozen=True)
 class SeenHold:
     """One grant as it stands in the history so far. All moments in ns of the history, by the contender's own stamps."""
 

@@ -4,7 +4,9 @@ What a clock that was set by hand, a broken time server or a resumed virtual mac
 the target processes alone, through the vDSO that they read their clocks from (docs/clock-skew.md).
 
 What decides expiry differs: etcd and Consul count leases on the monotonic clock, ZooKeeper on System.nanoTime (the
-same), Redis on the wall clock. So `clocks` says which one is moved, and the evidence which one was.
+same), Redis on the wall clock. So `clocks` says which one is moved, and the evidence which one was. Where another clock
+decides, the fault is immune by design. Where that one does, it bit if the process read its moved clock, and a lease was
+live that could run out by such a jump.
 """
 
 from __future__ import annotations
@@ -14,12 +16,18 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.errors import UsageError
+from harness.errors import AgentError, UsageError
 from nemesis import targets
 from nemesis.base import Environment, Started, Stopped
+from nemesis.bite import Bite
 from nemesis.freeze import selection
+from nemesis.leading import Leading
 from nemesis.link import settle
 from nemesis.parameters import Parameters
+from nemesis.targets import Resolved
+
+CONTENDERS_CLOCK = "monotonic"
+"""By what a contender counts its deadline, its renewals and its jobs (workloads/contender.py)."""
 
 
 class Clock:
@@ -39,12 +47,14 @@ class Clock:
         self.offset = taken.number("offset", 30.0, -1e8, 1e8)
         self.clocks = taken.choice("clocks", ("realtime", "monotonic", "both"))
         self.seed = taken.whole("seed", 0, 0, 2**63 - 1)
-        self.patience = taken.number("patience", targets.PATIENCE_SECONDS, 0.1, 60)
+        self.patience = taken.number("patience", 0.0, 0.0, 600)
         taken.done()
         if self.offset == 0:
             raise UsageError("clock: parameter 'offset' must not be 0: a jump by nothing is no fault")
         self._name = secrets.token_hex(4)
-        self._hit: tuple[str, ...] = ()
+        self._hit = Resolved((), ())
+        self._leading = Leading(self.target)
+        self._reads: dict[str, int | None] = {}
 
     @classmethod
     def sensible(cls, target: str, *, system: str, servers: int) -> str | None:
@@ -52,9 +62,14 @@ class Clock:
         return targets.sensible(target, servers)
 
     def start(self, env: Environment) -> Started:
-        """Move the clocks of all targets side by side."""
-        hit = targets.resolve(env, self.target, random.Random(f"clock/{self.seed}"), patience=self.patience)
-        self._hit = hit.nodes
+        """Move the clocks of all targets side by side; of servers rather while somebody holds, after a ttl at most."""
+        patience = self.patience or targets.patience_of(env)
+        if self.target not in targets.CONTENDERS:
+            targets.await_hold(env, patience)  # a lease that can run out
+        hit = targets.resolve(env, self.target, random.Random(f"clock/{self.seed}"), patience=patience)
+        self._hit = hit
+        if not hit.processes:
+            self._leading.before(env)
         arguments = {"fault": self._name, "offset": self.offset, "clocks": self.clocks}
         started = [env.agent(n).start("clock_set", **arguments, **selection(env, n)) for n in hit.nodes]
         answers, errors = settle(started, 6.0)
@@ -71,13 +86,105 @@ class Clock:
             return Started("unproven", hit.nodes, hit.processes, evidence, "; ".join(problems))
         return Started("landed", hit.nodes, hit.processes, evidence)
 
+    def look(self, env: Environment) -> None:
+        """Who leads by now: it is the leader's clock that counts leases."""
+        if not self._hit.processes:
+            self._leading.look(env)
+
     def stop(self, env: Environment) -> Stopped:
         """Give all targets their time back. A process that ended meanwhile took the patch with it."""
-        started = [env.agent(node).start("clock_restore", fault=self._name, missing_ok=True) for node in self._hit]
+        nodes = self._hit.nodes
+        started = [env.agent(node).start("clock_restore", fault=self._name, missing_ok=True) for node in nodes]
         answers, errors = settle(started, 8.0)
         problems = [str(error) for error in errors.values()]
-        evidence = {"restored": {self._hit[index]: answer for index, answer in answers.items()}}
+        evidence = {"restored": {nodes[index]: answer for index, answer in answers.items()}}
+        self._reads = {node: _reads(answer) for node, answer in evidence["restored"].items()}
         for node, answer in evidence["restored"].items():
             for process in answer.get("processes", []):
                 problems += [f"{node}, process {process['pid']}: {wrong}" for wrong in process.get("wrong", [])]
         return Stopped("unproven", evidence, "; ".join(problems)) if problems else Stopped("undone", evidence)
+
+    # -- whether it bit -------------------------------------------------------------------------------------------
+
+    def bite(self, env: Environment, began_ns: int, ended_ns: int) -> Bite:
+        """Immune where another clock decides. Else: was it read, and was a lease live that could run out by it?"""
+        if self._hit.processes:
+            return self._bite_contender(env, began_ns)
+        return self._bite_servers(env, began_ns, ended_ns)
+
+    def _moves(self, clock: str | None) -> bool:
+        """Whether this clock is one of those that are moved. One that nobody knows may be."""
+        return clock is None or self.clocks in (clock, "both")
+
+    def _bite_servers(self, env: Environment, began_ns: int, ended_ns: int) -> Bite:
+        terms = env.terms()
+        evidence: dict[str, Any] = {"reads": self._reads, "lease_clock": terms.lease_clock}
+        if not self._moves(terms.lease_clock):
+            return Bite("immune", f"{self.clocks} was moved, and {terms.lease_clock_reason}", evidence)
+        _, evidence["leadership"] = self._leading.moved(env)
+        led = {view["leader"] for word, view in evidence["leadership"].items() if word != "after"} - {None}
+        if led.isdisjoint(self._hit.nodes):
+            reason = f"{', '.join(self._hit.nodes)} did not lead, and {terms.lease_clock_reason}"
+            return Bite(False, reason, evidence, "move the leader's clock (clock-leader)")
+        reads = self._count()
+        if reads == 0:
+            reason = f"{', '.join(self._hit.nodes)} did not read the moved clock once"
+            return Bite(False, reason, evidence, "let it last longer (schedule.on)")
+        # Leases end early when the clock jumps ahead: at the start, or, when it had been set back, at the end.
+        jump_ns = began_ns if self.offset > 0 else ended_ns
+        left = []
+        for hold in env.holds(jump_ns):
+            end = hold.promise_end_ns
+            # Where renewals are unseen, it may have begun anew right before.
+            left.append(terms.ttl_seconds if end is None else (end - jump_ns) / 1e9)
+        live = sorted(seconds for seconds in left if seconds > 0)
+        evidence |= {"jump_ns": jump_ns, "left_seconds": live}
+        when = "when the clock jumped ahead"
+        if not live:
+            return Bite(False, f"nobody held a live lease {when}", evidence, "more contenders, or longer holds")
+        if abs(self.offset) < live[0]:
+            reason = f"the lease that was held had {live[0]:.2f} s to go {when}, by {abs(self.offset):g} s"
+            return Bite(False, reason, evidence, f"a larger fault_options.offset (the ttl is {terms.ttl_seconds:g} s)")
+        unknown = f" ({terms.lease_clock_reason})" if terms.lease_clock is None else ""
+        times = f"the moved clock was read {reads} times"
+        return Bite(
+            True, f"a lease had {live[0]:.2f} s to go {when}, by {abs(self.offset):g} s; {times}{unknown}", evidence
+        )
+
+    def _bite_contender(self, env: Environment, began_ns: int) -> Bite:
+        node = self._hit.nodes[0]
+        evidence: dict[str, Any] = {"reads": self._reads, "guarded": env.guarded(node)}
+        what = "its deadline, its renewals" if env.guarded(node) else "its renewals"
+        if not self._moves(CONTENDERS_CLOCK):
+            reason = f"a contender counts {what} and its jobs by CLOCK_MONOTONIC, which wasn't moved"
+            return Bite("immune", reason, evidence)
+        held = next((hold for hold in env.holds(began_ns) if hold.node == node), None)
+        if held is None:
+            return Bite(
+                False, f"{node} did not hold the lock when its clock jumped", evidence, "hit the holder (clock-holder)"
+            )
+        reads = self._count()
+        if reads == 0:
+            reason = f"{node} held the lock, and did not read the moved clock once"
+            return Bite(False, reason, evidence, "let it last longer (schedule.on)")
+        return Bite(
+            True, f"{node} held the lock, and read the moved clock {reads} times, by which it counts {what}", evidence
+        )
+
+    def _count(self) -> int:
+        """How often the moved clock was read, all targets together."""
+        uncounted = [node for node in self._hit.nodes if self._reads.get(node) is None]
+        if uncounted:
+            raise AgentError(
+                f"it isn't known how often {', '.join(uncounted)} read the clock: it ended, or wasn't counted"
+            )
+        return sum(reads or 0 for reads in self._reads.values())
+
+
+def _reads(answer: Mapping[str, Any]) -> int | None:
+    """How often the processes of a node read the moved clock: the most that one of them counted, for forks count on.
+
+    None when none of them counted.
+    """
+    counts = [each["reads"] for each in answer.get("processes", []) if each.get("reads") is not None]
+    return max(counts, default=None)

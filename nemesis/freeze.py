@@ -14,6 +14,7 @@ from typing import Any
 from nemesis import holding, targets
 from nemesis.base import Environment, Started, Stopped
 from nemesis.bite import Bite
+from nemesis.leading import Leading
 from nemesis.link import settle
 from nemesis.parameters import Parameters
 from nemesis.targets import Resolved
@@ -43,6 +44,7 @@ class Freeze:
         self._name = secrets.token_hex(4)
         self._hit = Resolved((), ())
         self._early: str | None = None
+        self._leading = Leading(self.target)
 
     @classmethod
     def sensible(cls, target: str, *, system: str, servers: int) -> str | None:
@@ -54,12 +56,19 @@ class Freeze:
         patience = self.patience or targets.patience_of(env)
         hit = targets.resolve(env, self.target, random.Random(f"freeze/{self.seed}"), patience=patience)
         self._hit = hit
+        if not hit.processes:
+            self._leading.before(env, hit.nodes)
         started = [env.agent(n).start("freeze", fault=self._name, **selection(env, n)) for n in hit.nodes]
         answers, errors = settle(started, 6.0)
         evidence: dict[str, Any] = {"frozen": {hit.nodes[index]: answer for index, answer in answers.items()}}
         if errors:
             return Started("unproven", hit.nodes, hit.processes, evidence, "; ".join(map(str, errors.values())))
         return Started("landed", hit.nodes, hit.processes, evidence)
+
+    def look(self, env: Environment) -> None:
+        """Of servers: who leads by now."""
+        if not self._hit.processes:
+            self._leading.look(env)
 
     def stop(self, env: Environment) -> Stopped:
         """Let them all go on. `was_stopped_throughout` tells whether they stayed frozen until then."""
@@ -73,8 +82,8 @@ class Freeze:
         self._early = f"somebody else had let {', '.join(early)} go on before" if early else None
         return Stopped("undone", evidence, self._early)
 
-    def bite(self, env: Environment, began_ns: int, ended_ns: int) -> Bite | None:
-        """Of a contender: whether its lease ran out while it was frozen, or its turn came."""
+    def bite(self, env: Environment, began_ns: int, ended_ns: int) -> Bite:
+        """Of a contender: whether its lease ran out while it was frozen, or its turn came. Of servers: `leading`."""
         if not self._hit.processes:
-            return None
+            return self._leading.bite(env, began_ns, ended_ns)
         return holding.bite(env, self._hit.nodes[0], began_ns, ended_ns, interrupted=self._early)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from harness.errors import UsageError
+
+T = TypeVar("T")
 
 
 class Parameters:
@@ -55,6 +57,11 @@ class Parameters:
         if not isinstance(value, bool):
             raise self._bad(name, "true or false", value)
         return value
+
+    def other(self, name: str, read: Callable[[Any], T], default: T) -> T:
+        """Whatever `read` makes of it, which raises UsageError for what it can't take."""
+        value = self._take(name, None)
+        return default if value is None else read(value)
 
     def done(self) -> None:
         """Raises UsageError for a parameter that the fault doesn't have."""

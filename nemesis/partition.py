@@ -18,6 +18,7 @@ from harness.errors import AgentError, UsageError
 from nemesis import holding, targets, topology
 from nemesis.base import Environment, Started, Stopped
 from nemesis.bite import Bite
+from nemesis.leading import Leading
 from nemesis.link import gather, settle
 from nemesis.parameters import Parameters
 from nemesis.targets import Resolved
@@ -94,6 +95,7 @@ class Partition:
         self._target = Resolved((), ())
         self._patience = self.patience
         self._early: str | None = None
+        self._leading = Leading(self.target)
 
     @classmethod
     def sensible(cls, target: str, *, system: str, servers: int) -> str | None:
@@ -108,6 +110,8 @@ class Partition:
         """Decide which links to cut, see that they all work, cut them, and see that just they don't."""
         self._patience = self.patience or targets.patience_of(env)
         hit = self._target = targets.resolve(env, self.target, self._rng, patience=self._patience)
+        if not hit.processes:
+            self._leading.before(env)  # all servers can be asked all the time, by the agents on their own nodes
         begun = self._begin(env, hit)
         return begun if isinstance(begun, Started) else self._measure(env, hit, *begun)
 
@@ -311,10 +315,15 @@ class Partition:
         self._early = f"the rules on {', '.join(early)} had gone before" if early else None
         return Stopped("undone", evidence, self._early)
 
-    def bite(self, env: Environment, began_ns: int, ended_ns: int) -> Bite | None:
-        """Of a contender: whether its lease ran out while it was cut off, or its turn came."""
+    def look(self, env: Environment) -> None:
+        """Of servers: who leads by now."""
         if not self._target.processes:
-            return None
+            self._leading.look(env)
+
+    def bite(self, env: Environment, began_ns: int, ended_ns: int) -> Bite:
+        """Of a contender: whether its lease ran out while it was cut off, or its turn came. Of servers: `leading`."""
+        if not self._target.processes:
+            return self._leading.bite(env, began_ns, ended_ns)
         return holding.bite(env, self._target.nodes[0], began_ns, ended_ns, interrupted=self._early)
 
 

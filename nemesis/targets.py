@@ -120,6 +120,18 @@ def patience_of(env: Environment) -> float:
     return max(PATIENCE_SECONDS, 2 * (terms.given_away_most_seconds + terms.hand_over_seconds))
 
 
+def await_hold(env: Environment, patience: float) -> None:
+    """Wait for somebody to hold the lock, for a ttl at most: for faults on servers that matter to who holds.
+
+    Where contenders can be told, until one has said that it goes on holding. Nobody need be found.
+    """
+    seconds = min(patience, env.terms().ttl_seconds)
+    if env.holds_until_told:
+        env.wait_until_told(seconds)
+    else:
+        env.wait_for_holder(seconds)
+
+
 def _holder(env: Environment, patience: float) -> str:
     """Who holds the lock, and has said that it goes on holding until it is told, where the contenders understand that.
 

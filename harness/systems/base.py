@@ -99,6 +99,8 @@ class Leadership:
 
     leader: str | None
     seen: Mapping[str, str]
+    term: int | None = None
+    """The term or epoch of this view, which grows with every election; None where there is no such thing."""
 
 
 class System(Protocol):

@@ -159,8 +159,9 @@ class Consul:
         """See `System.leadership`. The highest Raft term counts: a leader that was cut off keeps its old one."""
         states = ask_all(servers, self._state)
         views = [state for state in states.values() if isinstance(state, tuple) and state[0]]
-        leader = self._name(servers, max(views, key=lambda view: view[1])[0]) if views else None
-        return Leadership(leader, self._said(servers, states))
+        newest = max(views, key=lambda view: view[1], default=None)
+        leader, term = (None, None) if newest is None else (self._name(servers, newest[0]), newest[1])
+        return Leadership(leader, self._said(servers, states), term)
 
     def version(self, server: Server) -> str:
         """See `System.version`."""

@@ -179,15 +179,15 @@ class Etcd:
         views = [state for state in states.values() if isinstance(state, tuple) and state[1] is not None]
         if not views:
             return Leadership(None, seen)
-        leader = max(views, key=lambda view: view[2])[1]
+        _, leader, term = max(views, key=lambda view: view[2])
         for name, state in states.items():
             if isinstance(state, tuple) and state[0] == leader:
-                return Leadership(name, seen)
+                return Leadership(name, seen, term)
         answering = [server for server in servers if isinstance(states[server.name], tuple)]
         for members in ask_all(answering, self._members).values():
             if isinstance(members, dict) and leader in members:
-                return Leadership(members[leader], seen)
-        return Leadership(None, seen)
+                return Leadership(members[leader], seen, term)
+        return Leadership(None, seen, term)
 
     def _members(self, server: Server) -> dict[str, str]:
         listed = ask_json(server, "POST", "/v3/cluster/member/list", port=PORT, document={"linearizable": False})

@@ -198,7 +198,7 @@ class ZooKeeper:
             name: state[1] for name, state in states.items() if not isinstance(state, str) and state[0] == "leader"
         }
         newest = max(leaders, key=lambda name: leaders[name]) if leaders else None
-        return Leadership(newest, self._said(states))
+        return Leadership(newest, self._said(states), None if newest is None else leaders[newest])
 
     def version(self, server: Server) -> str:
         """See `System.version`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness import redaction
@@ -115,9 +115,9 @@ class Cluster:
         """Who leads now; asked of all servers this instant."""
         return self.leadership().leader
 
-    def leadership(self) -> Leadership:
-        """Who leads, with what each server said."""
-        return self.system.leadership(self.servers)
+    def leadership(self, but: Collection[str] = ()) -> Leadership:
+        """Who leads, with what each server said; `but` isn't asked."""
+        return self.system.leadership([server for server in self.servers if server.name not in but])
 
     def version(self, patience_seconds: float, check: Callable[[], None]) -> tuple[str | None, str | None]:
         """The version that the first server that answers reports; (None, why) when none did in time.

@@ -12,6 +12,7 @@ from harness.trial.injector import Injector, TrialEnvironment
 from harness.trial.record import TrialRecord
 from harness.trial.running import Running, Watch
 from nemesis import faults
+from nemesis.base import Stands
 
 HOLD_MORE_SECONDS = 60.0
 """How much longer than a fault lasts a contender may be told to hold: for applying it, proving it, and undoing it."""
@@ -76,7 +77,8 @@ class Disturbance:
             number += 1
             options = {"seed": _draw(config.seed, number), **secrets.reveal(config.fault_options)}
             fault = faults.make(kind, target, options)
-            injector.apply(fault, target, lambda on=window.on: wait(on))  # type: ignore[misc]
+            on = fault.stands_seconds(environment, number, window.on) if isinstance(fault, Stands) else window.on
+            injector.apply(fault, target, lambda on=on: wait(on))  # type: ignore[misc]
         wait(began + config.duration - time.monotonic())
 
     def recover(self) -> None:

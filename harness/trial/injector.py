@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from harness.errors import FencepostError
@@ -16,7 +16,7 @@ from harness.trial.contenders import Contender
 from harness.trial.live import Hold
 from harness.trial.recorder import Recorder
 from nemesis.base import AgentLink, Bites, Fault, Looks, Started, Stopped
-from nemesis.bite import Bite, SeenHold, SeenWait
+from nemesis.bite import Bite, SeenHold, SeenRequest, SeenWait
 from nemesis.targets import NoTarget
 
 LASTING_TTLS = 3.0
@@ -166,8 +166,14 @@ class TrialEnvironment:
     def answered(self, since_ns: int, until_ns: int) -> int:
         return self._recorder.live.answered(since_ns, until_ns)
 
-    def leadership(self) -> Leadership:
-        return self._cluster.leadership()
+    def leadership(self, but: Collection[str] = ()) -> Leadership:
+        return self._cluster.leadership(but)
+
+    def requests(self, since_ns: int, until_ns: int) -> Sequence[SeenRequest]:
+        return self._recorder.live.requests(since_ns, until_ns, self._nodes)
+
+    def guarded(self, node: str) -> bool:
+        return (self._contenders[node].hello or {}).get("margin_seconds") is not None
 
     def client_port(self) -> int:
         return self._cluster.system.port

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.trial.asked import Asked
 from harness.trial.holds import Holds
-from nemesis.bite import SeenHold, SeenWait
+from nemesis.bite import SeenHold, SeenRequest, SeenWait
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class LiveState:
     last_grant_time: int | None = None
     active_faults: dict[str, str] = field(default_factory=dict)
     grants_seen: Holds = field(default_factory=Holds)
+    asked: Asked = field(default_factory=Asked)
     _holds: dict[int, Hold] = field(default_factory=dict)
     _last_holder: int | None = None
 
@@ -58,6 +60,7 @@ class LiveState:
 
     def _contender(self, process: int, kind: str, f: str, event: Mapping[str, Any]) -> None:
         self.grants_seen.feed(process, kind, f, event)
+        self.asked.feed(process, kind, f, event)
         if f == "acquire" and kind == "ok":
             self.grants += 1
             if self._last_holder is not None and self._last_holder != process:
@@ -106,6 +109,11 @@ class LiveState:
         """See `Holds.wait_of`."""
         with self.changed:
             return self.grants_seen.wait_of(process, at_ns)
+
+    def requests(self, since_ns: int, until_ns: int, nodes: Mapping[int, str]) -> list[SeenRequest]:
+        """All requests of contenders that were under way from one moment to the other. `nodes` as for `holds`."""
+        with self.changed:
+            return self.asked.between(since_ns, until_ns, nodes)
 
     def answered(self, since_ns: int, until_ns: int) -> int:
         """How many requests of contenders were sent and answered ok from one moment to the other."""

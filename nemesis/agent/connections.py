@@ -119,7 +119,7 @@ def _connection(value: Any) -> Connection:
 def _destroy(diagnosis: socket.socket, connection: Connection) -> int:
     """One order to the kernel; 0, or the number of its error (ENOENT: there is no such connection).
 
-    The kernel looks a connection up as a packet that arrives, and so falls back on the socket that *listens* there.
+    The kernel looks a connection up like a packet that arrives, and so falls back on the socket that *listens* there.
     That one must live, so the connection is asked for first, and ended by its cookie.
     """
     found = _ask(diagnosis, SOCK_DIAG_BY_FAMILY, connection, NO_COOKIE)

@@ -6,16 +6,38 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from harness.systems.base import Leadership, LeaseTerms
-from nemesis.bite import SeenHold, SeenWait
+from nemesis.bite import SeenHold, SeenRequest, SeenWait
 from nemesis.link import Link, open_agent
 from tests.nemesis.nodes import NamespaceNode, Spawned, until
 
-SERVICE = [sys.executable, "-c", "import threading, time\nthreading.Thread(target=time.sleep, args=(999,)).start()"]
+PORT = 2379
+SERVICE = [
+    sys.executable,
+    "-c",
+    "import socket, threading, time\n"
+    f"s = socket.create_server(('::', {PORT}), family=socket.AF_INET6, dualstack_ipv6=True)\n"
+    "def serve():\n"
+    "    while True: taken.append(s.accept())\n"
+    "taken = []\nthreading.Thread(target=serve).start()",
+]
+"""It takes whoever connects, and has two threads."""
+CONTENDER = [
+    sys.executable,
+    "-c",
+    "import socket, sys, threading, time\n"
+    "def stay(server):\n"
+    "    while True:\n"
+    "        try:\n"
+    f"            with socket.create_connection((server, {PORT})) as c: c.recv(1)\n"
+    "        except OSError: time.sleep(0.01)\n"
+    "for server in sys.argv[1:]: threading.Thread(target=stay, args=(server,)).start()",
+]
+"""It stays connected to the servers that it is told."""
 
 
 class SmallTrial:
@@ -35,16 +57,29 @@ class SmallTrial:
         self.holds: str | None = next(iter(self.contenders), None)
         self.seen: dict[str, SeenHold] = {}
         self.waiting: dict[str, SeenWait] = {}
+        self.term: int | None = None
+        self.asked: list[SeenRequest] = []
+        self.guards = False
+        self.lease_terms = LeaseTerms(2.0, 0.0, 0.0, 2.0, 2.5, 1.0, None, "pretended", False, "pretended")
         self._contender_pids: dict[str, int] = {}
         self.restarted: list[tuple[str, bool]] = []
         for server in self.servers:
             self._start(server)
         for contender in self.contenders:
-            program = Spawned(nodes[contender].enter(SERVICE), lambda x: None, lambda x: None, {})
-            nodes[contender]._children.append(program.popen)
-            children = Path(f"/proc/{program.popen.pid}/task/{program.popen.pid}/children")
-            until(children.read_text, f"the contender on {contender}")
-            self._contender_pids[contender] = nodes[contender].inner(int(children.read_text().split()[0]))
+            self._spawn(contender)
+
+    def _spawn(self, contender: str) -> None:
+        node = self.nodes[contender]
+        servers = [self.nodes[server].addresses[0] for server in self.servers]
+        program = Spawned(node.enter([*CONTENDER, *servers]), lambda x: None, lambda x: None, {})
+        node._children.append(program.popen)
+        children = Path(f"/proc/{program.popen.pid}/task/{program.popen.pid}/children")
+        until(children.read_text, f"the contender on {contender}")
+        self._contender_pids[contender] = node.inner(int(children.read_text().split()[0]))
+
+    def connections(self, contender: str) -> str:
+        """What is connected from a contender's node, by another reader of the same tables than the agent's."""
+        return self.nodes[contender].shell("ss -Htn state established || netstat -tn | grep ESTABLISHED || true")
 
     def _start(self, server: str) -> None:
         self.nodes[server].service(SERVICE)
@@ -79,7 +114,7 @@ class SmallTrial:
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
     def terms(self) -> LeaseTerms:
-        return LeaseTerms(2.0, 0.0, 0.0, 2.0, 2.5, 1.0, None, "pretended", False, "pretended")
+        return self.lease_terms
 
     def holds(self, at_ns: int | None = None) -> Sequence[SeenHold]:
         return [hold for hold in self.seen.values() if hold.believed(self.now() if at_ns is None else at_ns)]
@@ -96,11 +131,21 @@ class SmallTrial:
     def answered(self, since_ns: int, until_ns: int) -> int:
         return 0
 
-    def leadership(self) -> Leadership:
-        return Leadership(self.leads, {})
+    def leadership(self, but: Collection[str] = ()) -> Leadership:
+        return Leadership(self.leads, {}, self.term)
+
+    def requests(self, since_ns: int, until_ns: int) -> Sequence[SeenRequest]:
+        return [
+            each
+            for each in self.asked
+            if each.sent_ns <= until_ns and (each.done_ns is None or each.done_ns >= since_ns)
+        ]
+
+    def guarded(self, node: str) -> bool:
+        return self.guards
 
     def client_port(self) -> int:
-        return 1
+        return PORT
 
     def contender_pids(self, node: str) -> Sequence[int]:
         return [self._contender_pids[node]]
@@ -108,6 +153,9 @@ class SmallTrial:
     def restart_service(self, node: str, *, keep_data: bool) -> None:
         self.restarted.append((node, keep_data))
         self._start(node)
+
+    def restart_contender(self, node: str) -> None:
+        self._spawn(node)
 
     def works(self, a: str, b: str, family: int = 0) -> bool:
         """Whether a ping from one node to another is answered: measured by other means than the faults use."""

@@ -220,10 +220,9 @@ def test_whoever_said_that_it_holds_until_told_is_hit_and_nobody_else(
 
 def test_a_frozen_holder_bites_when_its_lease_runs_out_and_misses_when_somebody_woke_it(env: SmallTrial) -> None:
     """From what the history says of its hold, and from the state of its processes."""
-    now = env.now()
-    env.seen["c0"] = SeenHold("c0", 0, 7, now - 1_000, now + 1_000_000, True, None, None, None)
     fault = faults.make("freeze", "holder", {})
-    began = fault.start(env).evidence["frozen"]["c0"]["begin_ns"]
+    began = now = fault.start(env).evidence["frozen"]["c0"]["begin_ns"]
+    env.seen["c0"] = SeenHold("c0", 0, 7, now - 1_000, now + 1_000_000, True, None, None, None)
     ended = fault.stop(env).evidence["thawed"]["c0"]["end_ns"]
     assert isinstance(fault, Bites)
     bite = fault.bite(env, began - 1, max(ended, now + 2_000_000))
@@ -265,6 +264,48 @@ def test_kill_and_restart(env: SmallTrial) -> None:
     assert stopped.receipt == "undone", stopped
     assert env.restarted == [("n1", False)]
     assert before.isdisjoint({(row["pid"], row["started"]) for row in env.services("n1")})
+
+
+def test_kill_of_the_holder(env: SmallTrial) -> None:
+    """The contender's process is gone, and another one lives at the end."""
+    (before,) = env.contender_pids("c0")
+    fault = faults.make("kill", "holder", {})
+    started = fault.start(env)
+    assert (started.receipt, started.targets, started.processes) == ("landed", ("c0",), (0,)), started
+    rows = env.links["c0"].call("processes")["processes"]
+    assert before not in [row["pid"] for row in rows if row["state"] not in "ZX"]
+    stopped = fault.stop(env)
+    assert stopped.receipt == "undone", stopped
+    assert [row["pid"] for row in stopped.evidence["restarted"]["c0"]["processes"]] == list(env.contender_pids("c0"))
+    assert before not in env.contender_pids("c0")
+
+
+def test_reset_of_the_holder(env: SmallTrial) -> None:
+    """All of its connections end, and it lives on; again and again where that is asked for."""
+    until(lambda: env.connections("c0").count("2379") == len(env.servers), "the contender's connections")
+    (alive,) = env.contender_pids("c0")
+    others = sorted(env.connections("c1").split())
+    fault = faults.make("reset", "holder", {"every": 0.05})
+    started = fault.start(env)
+    assert (started.receipt, started.targets, started.processes) == ("landed", ("c0",), (0,)), started
+    seen = started.evidence["reset"]["connections"]
+    assert {server: len(each) for server, each in seen.items()} == dict.fromkeys(env.servers, 1)
+    now = env.connections("c0")
+    assert not [each for listed in seen.values() for each in listed if each.split(" > ")[0] in now]
+    until(lambda: len(fault._rounds) > 2, "another round")  # type: ignore[attr-defined]
+    stopped = fault.stop(env)
+    assert stopped.receipt == "undone", stopped
+    assert stopped.evidence["processes"] == [alive]
+    assert sum(len(each["connections"]) for each in stopped.evidence["later"]) > 0, "it had connected again"
+    assert sorted(env.connections("c1").split()) == others, "nobody else was touched"
+
+
+def test_reset_of_one_without_connections_is_unproven(env: SmallTrial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There was nothing to reset, and that is said."""
+    monkeypatch.setattr(env, "addresses", lambda node: ("10.77.0.99",))
+    started = faults.make("reset", "waiter", {"patience": 0.1}).start(env)
+    assert started.receipt == "unproven"
+    assert started.reason == "c1 had no connection to any server within 0.1 s"
 
 
 def test_kill_that_is_not_followed_by_a_start_is_unproven(env: SmallTrial, monkeypatch: pytest.MonkeyPatch) -> None:

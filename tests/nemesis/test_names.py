@@ -73,12 +73,12 @@ def test_kinds_and_node_names_alone() -> None:
     ("name", "message"),
     [
         ("freez-leader", "did you mean freeze-leader"),
-        ("xyzzy", "kinds: clock, freeze, kill, none, partition"),
+        ("xyzzy", "kinds: clock, freeze, kill, none, partition, reset"),
         ("freeze-holdr", "did you mean freeze-holder"),
         ("freeze-", "ends where a target should follow"),
         ("freeze-Leader", "did you mean freeze-leader"),
         ("none-leader", "none takes no target"),
-        ("kill-holder", "unknown target 'holder' of kill"),
+        ("reset-leader", "unknown target 'leader' of reset"),
         ("", "unknown fault ''"),
     ],
 )
@@ -98,7 +98,7 @@ def test_a_wrong_name_is_told_with_the_near_ones(name: str, message: str) -> Non
         ("clock", "leader", {"offset": True}, "'offset' must be a number"),
         ("clock", "leader", {"clocks": "wall"}, "must be one of realtime, monotonic, both"),
         ("kill", "leader", {"keep_data": "no"}, "must be true or false"),
-        ("kill", "holder", {}, "kill takes no target 'holder'"),
+        ("reset", "leader", {}, "reset takes no target 'leader'"),
         ("partition", "leader", {"topology": "rnig"}, "did you mean 'ring'"),
         ("partition", "leader", {"topology": "ring"}, "does not go with target 'leader'"),
         ("partition", "all", {"topology": "isolate"}, "takes halves or ring"),

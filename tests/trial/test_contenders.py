@@ -251,10 +251,10 @@ def test_ids_of_an_earlier_life_are_taken(start: Callable[[str], Contender], tmp
 
 def test_one_that_does_not_come_back_has_failed(start: Callable[[str], Contender]) -> None:
     """A trial that goes on with a contender less would not be the one that was asked for."""
-    contender = start(LIVES % ("", "sys.exit(3)"))
+    contender = start(LIVES % ("", "sys.stdin.readline(); sys.exit(3)"))
     until(contender, lambda: contender.hello, "hello")
     kill(contender)
-    contender.restart(lambda: None)  # it said hello, and fell after it
+    contender.restart(lambda: None)  # it said hello, took the start, and fell
     until(contender, lambda: contender.failure, "a failure")
     assert contender.failure == "contender 0 on c0 ended with exit code 3"
 
