@@ -162,7 +162,7 @@ def test_an_agent_that_was_stopped_tells_for_how_long(node: NamespaceNode, agent
     until(lambda: asked.of("stalled"), "the gap")
     (gap,) = asked.of("stalled")
     assert gap["begin_ns"] <= before + 200 * MS
-    assert 0.9 < gap["seconds"] < 5.0
+    assert 0.9 < gap["seconds"] < (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - before) / 1e9
 
 
 def services(agent: Link) -> list[int]:

@@ -39,7 +39,7 @@ def misbehaving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
     monkeypatch.setattr(engine_module, "CONNECT_TIMEOUT_SECONDS", 0.5)
     monkeypatch.setattr(engine_module, "API_TIMEOUT_SECONDS", 0.5)
     answer: list[bytes | None] = []
-    open_ones: list[socket.socket] = []
+    open_ones: list[tuple[socket.socket, threading.Thread]] = []
 
     def serve(connection: socket.socket) -> None:
         while True:
@@ -59,14 +59,20 @@ def misbehaving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
                 connection, _ = listener.accept()
             except OSError:
                 return
-            open_ones.append(connection)
-            threading.Thread(target=serve, args=(connection,), daemon=True).start()
+            open_ones.append((connection, threading.Thread(target=serve, args=(connection,), daemon=True)))
+            open_ones[-1][1].start()
 
-    threading.Thread(target=accept, daemon=True).start()
+    accepting = threading.Thread(target=accept, daemon=True)
+    accepting.start()
     yield answer.append
     listener.shutdown(socket.SHUT_RDWR)
+    accepting.join()
     listener.close()
-    for connection in open_ones:
+    for connection, serving in open_ones:
+        connection.shutdown(
+            socket.SHUT_RDWR
+        )  # which ends its thread; that has shut it down itself, or will read its end
+        serving.join()
         connection.close()
 
 
