@@ -5,19 +5,27 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
+from unittest.mock import patch
 
+import pytest
+
+from harness.cli import main
 from tests.report.scenes import Scene, write_trial_folder
 
 CASES = Path(__file__).parents[2] / "cases"
 
 
 def fencepost(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own."""
-    code = "from harness.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
-    )
+    """The command as its process runs it, from its words to its exit code, but in this one."""
+    words = ["fencepost", *map(str, arguments)]
+    out, err = StringIO(), StringIO()
+    with patch.object(sys, "argv", words), redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as end:
+        main()
+    assert isinstance(end.value.code, int)
+    return subprocess.CompletedProcess(words, end.value.code, out.getvalue(), err.getvalue())
 
 
 def test_a_bare_history_gets_its_page_beside_it(tmp_path: Path) -> None:

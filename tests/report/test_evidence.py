@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,10 +17,16 @@ from tests.report.scenes import Scene, write_trial_folder
 from tests.report.test_command import CASES, fencepost
 
 
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trial's folder."""
+    return write_trial_folder(tmp_path_factory.mktemp("made") / "trial", Scene(seconds=4, freezes=()).run())
+
+
 @pytest.fixture
-def trial(tmp_path: Path) -> Path:
-    """A trial's folder, and a bare history with links to it beside."""
-    folder = write_trial_folder(tmp_path / "trial", Scene(seconds=4, freezes=()).run())
+def trial(short: Path, tmp_path: Path) -> Path:
+    """A trial's folder of the test's own, and a bare history with links to it beside."""
+    folder = shutil.copytree(short, tmp_path / "trial")
     (folder / "ledger.jsonl").write_text('{"lock": "lock"}\n')
     (folder / "logs" / "n1").mkdir(parents=True, exist_ok=True)
     (folder / "logs" / "n1" / "service.log").write_text("ready\n")
@@ -98,7 +106,8 @@ def test_a_page_may_be_written_again(trial: Path, tmp_path: Path) -> None:
     assert fencepost("report", trial, "--out", link).returncode == 0
     assert link.is_symlink()
     assert "Timeline" in page.read_text()
-    assert fencepost("report", trial, "--out", "/dev/stdout").stdout.startswith("<!doctype html>")
+    command = [sys.executable, "-m", "harness", "report", trial, "--out", "/dev/stdout"]
+    assert subprocess.run(command, capture_output=True, check=True).stdout.startswith(b"<!doctype html>")
     assert not list(tmp_path.rglob(".fencepost*"))
 
 
