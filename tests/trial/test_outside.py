@@ -21,12 +21,12 @@ import docker
 import pytest
 
 from tests.runtime.conftest import pause
-from tests.trial.test_trial import events, fencepost, record, start
+from tests.trial.test_trial import FEW, events, fencepost, of_site, record, start
 from tests.waiting import until
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
-SHORT = ("redis", "--ttl", "1", "--progress-bound", "2", "--warmup", "0.5", "--recovery", "1")
+SHORT = ("redis", "--ttl", "1", "--progress-bound", "2", "--warmup", "0.5", "--recovery", "1", *FEW)
 ENOUGH = ("--min-grants", "1", "--min-handovers", "0")
 STANDSTILL_SECONDS = 3.0
 """Longer than the lock may stay free."""
@@ -159,42 +159,36 @@ def accuses_nobody(code: int, trial: dict[str, Any], verdicts: dict[str, Any], n
     assert {finding["kind"] for finding in verdicts["faults"]["findings"]} == {"outside"}
 
 
-def test_a_server_that_others_stop_accuses_nobody(tmp_path: Path) -> None:
-    """Paused, stopped by a signal, off the network: each for longer than the lock may stay free."""
-    with Beside(tmp_path, "--duration", "24") as beside:
+def test_what_others_do_is_seen_and_accuses_nobody(tmp_path: Path) -> None:
+    """A server that is paused, stopped by a signal, or off the network, each for longer than the lock may stay free;
+    then a contender's node or process, an agent, the resource; each by name, with the contender that it froze.
+    """
+    with Beside(tmp_path, "--duration", "42", "--contenders", "4") as beside:
         beside.during(beside.paused("n1", "service"), STANDSTILL_SECONDS)
         beside.during(beside.stopped("n1", "redis-server", "service"), STANDSTILL_SECONDS)
         beside.during(beside.disconnected("n1"), STANDSTILL_SECONDS)
+        beside.during(beside.paused("c1"), 1.0)
+        beside.during(beside.stopped("c2", "workloads.contender"), 1.0)
+        beside.during(beside.stopped("c3", "python3 -I"), 1.0)
+        beside.during(beside.disconnected("c0"), 0.5)
+        beside.during(beside.paused("resource", "service"), 1.0)
+        beside.during(beside.stopped("resource", "postgres", "service"), 2.0)
         code, trial, verdicts = beside.end()
     assert told(beside) == [
         ("n1", "paused", [], True),
         ("n1", "paused", [], True),
         ("n1", "disconnected", [], True),
-    ]
-    accuses_nobody(code, trial, verdicts, ["redis on n1 was paused", "node n1 was off"])
-    assert verdicts["progress"]["valid"] == "unknown"
-
-
-def test_what_others_do_to_contenders_and_the_resource_is_seen(tmp_path: Path) -> None:
-    """A contender's node or process, an agent, the resource; each by name, with the contender that it froze."""
-    with Beside(tmp_path, "--duration", "30") as beside:
-        beside.during(beside.paused("c1"), 1.0)
-        beside.during(beside.stopped("c2", "workloads.contender"), 1.0)
-        beside.during(beside.stopped("c3", "python3 -I"), 1.0)
-        beside.during(beside.disconnected("c4"), 0.5)
-        beside.during(beside.paused("resource", "service"), 1.0)
-        beside.during(beside.stopped("resource", "postgres", "service"), 2.0)
-        code, trial, verdicts = beside.end()
-    assert told(beside) == [
         ("c1", "paused", [1], True),
         ("c2", "paused", [2], True),
         ("c3", "stalled", [], True),
-        ("c4", "disconnected", [4], True),
+        ("c0", "disconnected", [0], True),
         ("resource", "paused", [], True),
         ("resource", "paused", [], True),
     ]
-    names = ["node c1", "contender 2 on c2", "the agent on c3", "node c4", "the resource"]
+    names = ["redis on n1 was paused", "node n1 was off"]
+    names += ["node c1", "contender 2 on c2", "the agent on c3", "node c0", "the resource"]
     accuses_nobody(code, trial, verdicts, names)
+    assert verdicts["progress"]["valid"] == "unknown"
     journal = [json.loads(line) for line in (beside.folder / "faults.jsonl").read_text().splitlines()]
     assert all(line["evidence"]["seen"] for line in journal)
 
@@ -228,25 +222,36 @@ def exhaust_service(beside: Beside) -> None:
 
 
 @pytest.mark.parametrize(
-    ("act", "expected", "name"),
+    ("act", "expected", "words"),
     [
-        (kill_node, ("n1", "killed", []), "n1 ended"),
-        (kill_agent, ("c1", "killed", []), "the agent on c1 ended"),
-        (kill_contender, ("c1", "killed", [1]), "contender 1 on c1 ended"),
-        (stop_service, ("n1", "killed", []), "redis on n1 ended"),
-        (kill_resource, ("resource", "killed", []), "the resource ended"),
-        (exhaust_service, ("n1", "oom", []), "redis on n1 ran out of memory"),
+        (kill_node, ("n1", "killed", []), ["n1 ended"]),
+        (kill_agent, ("c1", "killed", []), ["the agent on c1 ended"]),
+        (kill_contender, ("c1", "killed", [1]), ["contender 1 on c1 ended with exit code 137"]),
+        (
+            stop_service,
+            ("n1", "killed", []),
+            ["redis on n1 ended, and no fault did that", "exited with code 137"],
+        ),
+        (kill_resource, ("resource", "killed", []), ["the resource ended"]),
+        (exhaust_service, ("n1", "oom", []), ["redis on n1 ran out of memory"]),
     ],
 )
 def test_what_others_end_ends_the_trial_early_with_its_name(
-    tmp_path: Path, act: Callable[[Beside], None], expected: tuple[str, str, list[int]], name: str
+    tmp_path: Path, act: Callable[[Beside], None], expected: tuple[str, str, list[int]], words: list[str]
 ) -> None:
-    """Long before its time, as a harness error; one thing, however many programs went with it."""
+    """Long before its time, as a harness error, with everything removed; one thing, however many programs went with it.
+    A contender that dies stands as a crash in the history, and nobody else does.
+    """
     with Beside(tmp_path, "--duration", "120") as beside:
         act(beside)
         code, trial, verdicts = beside.end()
+        assert of_site(beside.client, trial["site"]) == []
     assert told(beside) == [(*expected, False)]
-    accuses_nobody(code, trial, verdicts, [name])
+    accuses_nobody(code, trial, verdicts, words[:1])
+    for word in words:
+        assert word in trial["error"]
+    if act is kill_contender:
+        assert [event["process"] for event in events(beside.folder) if event["f"] == "crash"] == [1]
 
 
 def test_a_lease_that_was_broken_meanwhile_is_broken(tmp_path: Path) -> None:
@@ -264,24 +269,26 @@ def test_a_lease_that_was_broken_meanwhile_is_broken(tmp_path: Path) -> None:
     assert any("node c1 was paused" in reason for reason in trial["outcome"]["reasons"])
 
 
-@pytest.mark.parametrize("keep_data", ["true", "false"])
-def test_what_the_trial_does_itself_on_a_busy_machine_is_nobody_elses_doing(tmp_path: Path, keep_data: str) -> None:
-    """Kills and restarts of the service, and two processors that others use as they can."""
+def test_what_the_trial_does_itself_on_a_busy_machine_is_nobody_elses_doing(tmp_path: Path) -> None:
+    """Kills and restarts of the service, with its data and without, and two processors that others use as they can."""
     stress = shutil.which("stress-ng")
     load = [stress, "--cpu", "2"] if stress else [sys.executable, "-c", "import os; os.fork()\nwhile True: pass"]
+    words = ("--fault", "kill-leader", "--fault-on", "1", "--fault-off", "1", "--duration", "6")
     others = subprocess.Popen(load, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
-        done = fencepost(
-            *("run", *SHORT, *ENOUGH, "--fault", "kill-leader", "--fault-on", "1", "--fault-off", "1"),
-            *("--duration", "8", "--progress-bound", "20", "--fault-option", f"keep_data={keep_data}"),
-            *("--results", str(tmp_path), "--name", "t"),
-        )
+        trials = []
+        for keep_data in ("true", "false"):
+            option = ("--progress-bound", "20", "--fault-option", f"keep_data={keep_data}")
+            trials.append(start(tmp_path / keep_data, *SHORT, *ENOUGH, *words, *option))
+        outputs = [process.communicate(timeout=240)[0] for process, _ in trials]
     finally:
         os.killpg(others.pid, signal.SIGKILL)
         others.wait()
-    faults = [event for event in events(tmp_path / "t") if event["f"] == "fault"]
-    assert {event["kind"] for event in faults} == {"kill"}, done.stdout
-    assert len(faults) >= 4
-    assert done.returncode in (0, 1), (
-        "a lock that is killed without its data may well be broken; that is another test's"
-    )
+        for process, _ in trials:
+            process.kill()
+    for (process, folder), output in zip(trials, outputs, strict=True):
+        faults = [event for event in events(folder) if event["f"] == "fault"]
+        assert {event["kind"] for event in faults} == {"kill"}, output
+        assert len(faults) >= 4, output
+        # A lock that is killed without its data may well be broken; that is another test's.
+        assert process.returncode in (0, 1), output
