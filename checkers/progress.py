@@ -101,7 +101,9 @@ def check(model: Model) -> Verdict:
                 hidden.append(lock)
         if hidden:
             names = ", ".join(repr(history.locks[lock]) for lock in hidden)
-            note = f"nobody got lock {names} for longer than the bound, while somebody outside of the trial interfered"
+            note = (
+                f"nobody got lock {names} for longer than the bound, while somebody other than the nemesis interfered"
+            )
             return Verdict("unknown", stats=stats, note=note)
     return Verdict(True, stats=stats, note=None if waited is None else _told(model, waited))
 

@@ -25,6 +25,7 @@ ROOMS = (
     "harness.report",
     "harness.runs",
     "harness.results",
+    "harness.expectations",
     "harness.frames",
     "checkers",
     "nemesis",

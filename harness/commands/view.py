@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from checkers.words import beside
 from harness import plain, redaction, secrets
 from harness.trial import Progress, TrialResult
 from harness.trial.outcome import Outcome
@@ -157,9 +159,28 @@ def outcome_text(outcome: Outcome) -> Text:
     return Text(outcome.word, style=STYLES[outcome.word])
 
 
+def left_out(result: TrialResult) -> str | None:
+    """What the word "as-expected" leaves out of a trial: `damage is false, and not required`; None where nothing."""
+    if result.outcome.word != "as-expected":
+        return None
+    return beside([*result.required, *result.config.expect], result.verdicts)
+
+
+def _caption(results: Sequence[TrialResult]) -> str | None:
+    """What the words of a table leave out."""
+    told = [each for each in map(left_out, results) if each is not None]
+    if not told:
+        return None
+    if len(results) == 1:
+        return f"as-expected speaks of what was required; {told[0]}"
+    counted = Counter(told).most_common()
+    listed = "; ".join(f"{each} ({number} {'trial' if number == 1 else 'trials'})" for each, number in counted)
+    return f"as-expected speaks of what was required; {listed}"
+
+
 def results_table(results: Sequence[TrialResult]) -> Table:
-    """One row for each trial: verdicts (those of plug-ins too), grants, the word."""
-    table = Table(box=None, pad_edge=False)
+    """One row for each trial: verdicts (those of plug-ins too), grants, the word; below, what the words leave out."""
+    table = Table(box=None, pad_edge=False, caption=_caption(results), caption_justify="left", caption_style="yellow")
     others = sorted({name for result in results for name in result.verdicts} - set(VERDICT_ORDER))
     names = (*VERDICT_ORDER, *others)
     for heading in ("system", "fault", "contenders", *names, "grants", "hand-overs", "outcome"):

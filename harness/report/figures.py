@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from checkers.words import beside, sentence
 from harness.report import files, words
 from harness.report.story import Story
 from harness.report.svg import join, tag
@@ -220,8 +221,12 @@ def number(part: files.VerdictPart | None, key: str) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def in_short(checked: files.Checked, faults: Sequence[tuple[str, str | None]], skipped: int = 0) -> list[str]:
-    """The trial in a few sentences. `faults` are (kind, target word) of those that were applied."""
+def in_short(
+    checked: files.Checked, faults: Sequence[tuple[str, str | None]], skipped: int, trial: files.Trial | None
+) -> list[str]:
+    """What happened in a few sentences. `faults` are (kind, target word) of those that were applied; without a `trial`
+    (a history alone, as somebody else may have recorded it) nothing is known of a twin, nor of faults that nobody
+    recorded."""
     parts = checked.verdicts
     said: list[str] = []
     if faults:
@@ -234,9 +239,12 @@ def in_short(checked: files.Checked, faults: Sequence[tuple[str, str | None]], s
     elif skipped:
         said.append("All faults were skipped.")
     else:
-        said.append(words.NO_FAULT)
+        said.append(words.NO_FAULT if trial else words.NO_FAULT_RECORDED)
     if checked.cut_off is not None:
         return [*said, words.CUT_OFF.format(checked.cut_off)]
+    left = left_out(checked, trial.expect if trial else {})
+    if left is not None:
+        said.insert(0, sentence(left))
     exclusion = parts.get("exclusion")
     if exclusion is not None and exclusion.valid is False:
         unsafe = number(exclusion, "unsafe_seconds")
@@ -248,7 +256,7 @@ def in_short(checked: files.Checked, faults: Sequence[tuple[str, str | None]], s
             text += "; to blame: " + words.listing([words.BLAME.get(str(name), str(name)) for name, _ in guilty])
         said.append(text + ".")
     elif exclusion is not None:
-        said.append(words.statement("exclusion", words.truth(exclusion.valid)))
+        said.append(words.statement("exclusion", words.truth(exclusion.valid), trial=trial is not None))
     for name in ("lease", "fencing"):
         if name in parts:
             text = words.statement(name, words.truth(parts[name].valid))
@@ -257,7 +265,7 @@ def in_short(checked: files.Checked, faults: Sequence[tuple[str, str | None]], s
             said.append(text)
     damage = [
         _harm(parts[name], label)
-        for name, label in (("fenced", "fenced resource"), ("damage", "unfenced twin"))
+        for name, label in (("fenced", "fenced resource"), ("damage", f"unfenced {'twin' if trial else 'resource'}"))
         if name in parts
     ]
     said += [text for text in damage if text]
@@ -271,6 +279,16 @@ def in_short(checked: files.Checked, faults: Sequence[tuple[str, str | None]], s
     if told is not None and told.valid is not True:
         said.append(words.statement("faults", words.truth(told.valid)))
     return said
+
+
+def left_out(checked: files.Checked, expect: Mapping[str, Any]) -> str | None:
+    """What the word for a trial or a history leaves out: verdicts that are false, and neither required nor spoken of in
+    `expect`. None where that is nothing, and where the word is false anyway."""
+    if checked.valid is False:
+        return None
+    found = {name: part.valid for name, part in checked.verdicts.items()}
+    told = beside([*checked.required, *expect], found)
+    return told if told is None or checked.valid is not True else f"true of what was required; {told}"
 
 
 def _harm(part: files.VerdictPart, label: str) -> str | None:

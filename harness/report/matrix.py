@@ -13,7 +13,9 @@ import msgspec
 import pandas as pd
 
 from checkers import RULES
+from checkers.findings import gravest
 from harness.errors import ConfigError
+from harness.expectations import surprising
 from harness.history import read
 from harness.report import figures, files, page, repeats, stored, words
 from harness.report.repeats import link_to
@@ -276,16 +278,13 @@ def _badge(trial: Trial, name: str) -> Badge:
     said = words.statement(name, value, part.stats if part else None)
     title = f"{name}: {value}. {said}" if words.question(name) else f"{name}: {said}"
     if part is not None and part.findings:
-        title += "\n" + part.findings[0].text
-    flag = False
+        title += "\n" + part.findings[gravest(finding.kind for finding in part.findings)].text
     if expected is not None and expected != "any":
         wanted = words.truth(expected)
-        flag = value != wanted
         title += f"\nexpected: {wanted}"
         if trial.listed.expect_reason and wanted != "true":
             title += f" ({trial.listed.expect_reason})"
-    elif expected is None and name in required:
-        flag = value == "false" and not _implied(name, trial.listed.expect)
+    flag = surprising(name, trial.listed.verdicts[name], required, trial.listed.expect)
     several = trial.listed.repeats
     if several is None or name not in several.verdicts:
         return Badge(name, value, flag, title)
@@ -295,11 +294,6 @@ def _badge(trial: Trial, name: str) -> Badge:
         title = f"{name}: {value} in {spelled.rate(rate)} runs\n{title}"
     missed = expected is False and found.false.k < found.false.n
     return Badge(name, value, flag or missed, title, f"{rate.k}/{rate.n}" if rate.k else "")
-
-
-def _implied(name: str, expect: Mapping[str, Any]) -> bool:
-    """`linearizable` is false exactly when lease or fencing is: whoever expects those expects it."""
-    return name == "linearizable" and any(expect.get(other) in (False, "any") for other in ("lease", "fencing"))
 
 
 # -- in words

@@ -12,7 +12,9 @@ from urllib.parse import quote
 
 import pandas as pd
 
+from checkers.findings import gravest
 from harness.errors import HistoryError
+from harness.expectations import surprising
 from harness.history import read
 from harness.report import figures, files, page, stored, timeline, words
 from harness.report.story import Found, Story, tell
@@ -145,7 +147,7 @@ def _context(
             return context | {"short": [words.NOTHING]}
         applied = [(fault.kind, fault.target) for fault in story.faults if fault.receipt != "skipped"]
         context |= {
-            "short": figures.in_short(story.checked, applied, skipped=len(story.faults)),
+            "short": figures.in_short(story.checked, applied, len(story.faults), story.trial),
             "tiles": _tiles(story, gaps, outcome),
             "contenders": _contenders(story),
             "handovers": figures.Spread.of(gaps),
@@ -171,10 +173,10 @@ def _verdicts(story: Story) -> list[VerdictRow]:
         value = words.truth(part.valid)
         required = name in checked.required
         expected = expect.get(name)
-        # What nobody spoke of must be true where it is required.
         wanted = words.truth(expected) if isinstance(expected, bool) else expected
-        surprising = (value != wanted and wanted != "any") if wanted is not None else (required and value == "false")
         placed = by_verdict.get(name, [])
+        first = gravest(finding.kind for finding in part.findings)
+        anchors = {found.number: found.anchor for found in placed}
         rows.append(
             VerdictRow(
                 name=name,
@@ -182,15 +184,15 @@ def _verdicts(story: Story) -> list[VerdictRow]:
                 required=required,
                 expected=wanted,
                 because=story.trial.expect_reason if story.trial and wanted not in (None, "true") else None,
-                surprising=surprising,
+                surprising=surprising(name, part.valid, checked.required, expect),
                 statement=_statement(story, name, value, part),
                 count=part.count,
                 kinds=figures.kinds(part),
                 blame=figures.blame(part),
                 stats=figures.stats(part.stats),
                 note=part.note,
-                first=part.findings[0].text if part.findings else None,
-                first_anchor=placed[0].anchor if placed else None,
+                first=part.findings[first].text if part.findings else None,
+                first_anchor=anchors.get(first + 1),
                 findings=placed[:LISTED],
                 unplaced=[finding.text for finding in part.findings if not finding.events],
             )
@@ -203,7 +205,9 @@ def _statement(story: Story, name: str, value: str, part: files.VerdictPart) -> 
     assert story.checked is not None
     if not story.told and value != "false":
         return "Nothing was recorded."
-    return words.statement(name, value, part.stats) if story.checked.cut_off is None else words.WITHOUT_END
+    if story.checked.cut_off is not None:
+        return words.WITHOUT_END
+    return words.statement(name, value, part.stats, trial=story.trial is not None)
 
 
 def _tiles(story: Story, gaps: Sequence[float], outcome: files.Outcome | None) -> list[tuple[str, str, str | None]]:

@@ -84,18 +84,34 @@ OUTCOMES = {
 }
 
 
+#: Of a history alone: it says nothing of a twin that the resource had, nor of what it wasn't told.
+_OF_A_HISTORY: dict[str, dict[str, str]] = {
+    "damage": {
+        "true": "The resource that checks nothing came to no harm.",
+        "false": "The resource that checks nothing took a stale write, or does not hold what it answered.",
+        "unknown": "The resource that checks nothing accepted no write that could be judged.",
+    },
+    "faults": {"true": "Every fault that was recorded took effect, and every one was undone."},
+}
+
 NO_FAULT = "No fault was applied."
+
+NO_FAULT_RECORDED = "No fault was recorded."
 
 NOTHING = "Nothing was recorded: no contender ever did anything, so there is nothing to tell."
 
 
-def statement(verdict: str, value: str, stats: Mapping[str, Any] | None = None) -> str:
+def statement(verdict: str, value: str, stats: Mapping[str, Any] | None = None, *, trial: bool = True) -> str:
     """One sentence on what a verdict's value ("true", "false", "unknown") means; of a plug-in what it asks.
 
-    `stats` are the verdict's own figures: `faults` is true also where there was none.
+    `stats` are the verdict's own figures: `faults` is true also where there was none. Without a `trial` it is said of a
+    history that others may have recorded.
     """
     if verdict == "faults" and value == "true" and stats and stats.get("faults") == 0:
-        return "Every fault was skipped, so none took effect." if stats.get("skipped") else NO_FAULT
+        none = NO_FAULT if trial else NO_FAULT_RECORDED
+        return "Every fault was skipped, so none took effect." if stats.get("skipped") else none
+    if not trial and value in (own := _OF_A_HISTORY.get(verdict, {})):
+        return own[value]
     known = _STATEMENTS.get(verdict)
     return known[value] if known else question(verdict) or f"The verdict {verdict} is {value}."
 

@@ -18,7 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-Verdict = bool | str
+from checkers.findings import gravest
+from harness.expectations import Verdict, wanted
 
 EXIT_CODES = {"as-expected": 0, "violation": 1, "unknown": 3, "inconclusive": 3, "harness-error": 4}
 # In which order words outrank each other over a matrix.
@@ -81,11 +82,12 @@ def decide(
 
     def first_words(name: str) -> str:
         findings = verdicts[name].get("findings") or []
-        return f": {findings[0]['text']}" if findings and findings[0].get("text") else ""
+        told = findings[gravest(finding.get("kind", "") for finding in findings)] if findings else {}
+        return f": {told['text']}" if told.get("text") else ""
 
     for name in dict.fromkeys([*required, *expect]):
         found = verdicts[name]["valid"]
-        expected = expect.get(name, _implied(name, expect))
+        expected = wanted(name, expect)
         if expected == "any" or found == expected:
             continue
         if name == "faults":
@@ -119,13 +121,6 @@ def decide(
     )
     reasons = [*violations, *failures, *unknowns, *few, *unmet]
     return Outcome(word, reasons, judgement["valid"], grants, handovers)
-
-
-def _implied(name: str, expect: Mapping[str, Verdict]) -> Verdict:
-    """`linearizable` is false exactly when `lease` or `fencing` is, so an expectation of those says nothing on it."""
-    if name == "linearizable" and any(expect.get(other) in (False, "any") for other in ("lease", "fencing")):
-        return "any"
-    return True
 
 
 def _word(value: Verdict) -> str:

@@ -138,7 +138,7 @@ def test_a_malformed_case_makes_no_page(name: str, tmp_path: Path) -> None:
                                         "No stretch in which the lock was free, wanted and undisturbed was longer than",
                                         "the longest wait of anybody was 388.000 s, of contender 1 (line 8), in vain",
                                         "longest wait of anybody 388.0 s"]),
-        ("audit-ghost", ["The unfenced twin was harmed: 1 refused write that is there.",
+        ("audit-ghost", ["The unfenced resource was harmed: 1 refused write that is there.",
                          "the unfenced resource was read as a whole, 2 writes found"]),
         ("audit-at-that-instant", ["1 acknowledged write that is gone"]),
         ("outside-paused-holder", ["Faults: outside (paused).", "somebody other than the nemesis interfered",
@@ -292,7 +292,7 @@ def test_an_empty_history_makes_a_page_that_says_so(tmp_path: Path) -> None:
     text = page_of(write_trial(tmp_path)).text
     assert "unknown" in text
     assert "Nothing was recorded" in text
-    for reassuring in ("never believed", "Tokens rose", "came to no harm", "Every fault", "kept every lease"):
+    for reassuring in ("never believed", "Tokens rose", "came to no harm", "Every fault", "Every lease was kept"):
         assert reassuring not in text
 
 
@@ -310,6 +310,60 @@ def test_what_was_expected_and_why_stands_with_the_verdict(naive: Path, tmp_path
     trial |= {"expect": {"damage": False}, "expect_reason": "naive clients do harm"}
     (folder / "trial.json").write_text(json.dumps(trial))
     assert "as expected false was expected: naive clients do harm" in page_of(write_trial(folder)).text
+
+
+def test_what_nobody_could_expect_to_be_true_surprises_nobody(naive: Path, tmp_path: Path) -> None:
+    """Where lease may be anything, linearizable may be too: the page flags what the outcome is made of, no more."""
+    folder = shutil.copytree(naive, tmp_path / "trial")
+    verdict = json.loads((folder / "verdict.json").read_text())
+    for name in ("lease", "linearizable"):
+        verdict["verdicts"][name]["valid"] = False
+    (folder / "verdict.json").write_text(json.dumps(verdict))
+    trial = json.loads((folder / "trial.json").read_text())
+    assert page_of(write_trial(folder)).text.count("not expected") == 2
+    (folder / "trial.json").write_text(json.dumps(trial | {"expect": {"lease": "any"}}))
+    assert "not expected" not in page_of(write_trial(folder)).text
+
+
+def test_a_word_says_what_it_leaves_out(naive: Path, tmp_path: Path) -> None:
+    """Two believers and damage are not required: the page says so at once, and not where they are spoken of."""
+    told = "True of what was required; exclusion and damage are false, and not required."
+    assert told in page_of(write_trial(naive, tmp_path / "page.html")).text
+    folder = shutil.copytree(naive, tmp_path / "trial")
+    trial = json.loads((folder / "trial.json").read_text())
+    (folder / "trial.json").write_text(json.dumps(trial | {"expect": {"damage": False, "exclusion": False}}))
+    assert "of what was required" not in page_of(write_trial(folder)).text
+
+
+@pytest.mark.parametrize(
+    "case", ["etcd3-py-99", "gc-pause-statement-job", "consul-1172-2xttl", "outside-paused-server"]
+)
+def test_a_page_of_a_history_alone_speaks_of_no_trial(case: str, tmp_path: Path) -> None:
+    """Whoever recorded it had no trial, no twin of the resource, and faults of which nothing is known here."""
+    text = page_of(write_trial(CASES / f"{case}.jsonl", tmp_path / "page.html")).text
+    for wrong in ("trial", "twin", "No fault was applied", "repeat"):
+        assert wrong not in text, wrong
+    if case in ("etcd3-py-99", "consul-1172-2xttl"):
+        assert text.count("No fault was recorded.") == 2
+
+
+def test_the_graver_finding_is_quoted(naive: Path, tmp_path: Path) -> None:
+    """With the place of its own, though another comes first in time."""
+    folder = shutil.copytree(naive, tmp_path / "trial")
+    verdict = json.loads((folder / "verdict.json").read_text())
+    finding = {"lock": "lock", "events": [5, 6]}
+    lease = [
+        {**finding, "kind": "early-expiry", "text": "Refused."},
+        {**finding, "kind": "early-grant", "text": "Both."},
+    ]
+    verdict["verdicts"]["lease"] |= {"valid": False, "count": 2, "findings": lease}
+    (folder / "verdict.json").write_text(json.dumps(verdict))
+    page = page_of(write_trial(folder))
+    assert "Both. show" in " ".join(page.text.split())
+    quoted = [
+        attributes["href"] for tag, attributes in page.tags if tag == "a" and "#at-lease" in str(attributes.get("href"))
+    ]
+    assert quoted[0] == "#at-lease-2"
 
 
 def test_contenders_own_counts_are_shown(naive: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.expectations import surprising, wanted
 from harness.trial.outcome import EXIT_CODES, decide, worst
 
 REQUIRED = ["lease", "fencing", "linearizable", "fenced", "progress", "faults"]
@@ -44,6 +45,33 @@ def test_a_violation_outranks_an_unknown_and_an_error() -> None:
 def test_an_expected_violation_is_no_failure() -> None:
     """`lease = false` expected and found; `linearizable` follows from it and needs no word of its own."""
     assert word(judgement(lease=False, linearizable=False), {"lease": False}) == "as-expected"
+
+
+def test_a_page_is_surprised_by_what_made_the_outcome() -> None:
+    """The outcome and the pages ask one function: something is flagged exactly where that made a violation."""
+    expectations: list[dict[str, Any]] = [
+        {},
+        *({name: value} for name in ("lease", "fencing", "damage") for value in (False, "any", True)),
+    ]
+    for expect in expectations:
+        for name in ("lease", "fencing", "linearizable", "damage"):
+            for value in (True, False):
+                found = judgement(**{name: value})
+                values = {each: part["valid"] for each, part in found["verdicts"].items()}
+                flagged = [each for each in values if surprising(each, values[each], REQUIRED, expect)]
+                assert (word(found, expect) == "violation") == bool(flagged), (expect, name, value, flagged)
+    assert not surprising("lease", "unknown", REQUIRED, {})
+    assert wanted("linearizable", {"fencing": "any"}) == "any"
+
+
+def test_the_graver_finding_is_the_reason() -> None:
+    """A grant inside a promise before the refusal that came of it."""
+    found = judgement(lease=False)
+    found["verdicts"]["lease"]["findings"] = [
+        {"kind": "early-expiry", "text": "Refused."}, {"kind": "early-grant", "text": "Both had it."},
+    ]  # fmt: skip
+    outcome = decide(found, expect={}, min_grants=10, min_handovers=4, handovers=20)
+    assert outcome.reasons == ["lease is false: Both had it."]
 
 
 def test_an_expected_violation_that_does_not_come_is_one() -> None:
