@@ -54,6 +54,8 @@ class CellView:
     """`3 of 20` for the word, where the cell has several runs; else nothing."""
     parameters: str
     """The parameters in which cells of this matrix differ."""
+    beside: str | None
+    """What the word leaves out: verdicts that are false and neither required nor expected."""
 
 
 @dataclass(frozen=True)
@@ -260,6 +262,7 @@ def _view(folder: Path, target: Path, trial: Trial, differing: Sequence[str]) ->
         title="\n".join([*listed.outcome.reasons, *_expected(listed)]),
         runs=f"{several.words[listed.outcome.word].k} of {several.runs}" if several else "",
         parameters=parameters,
+        beside=figures.left_out(trial.checked, listed.expect) if trial.checked and outcome == "as expected" else None,
     )
 
 

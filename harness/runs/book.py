@@ -19,6 +19,7 @@ import msgspec
 
 from harness import documents, redaction
 from harness.errors import ConfigError, HarnessError
+from harness.expectations import wanted
 from harness.history import reader
 
 BOOK = "runs.jsonl"
@@ -107,17 +108,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="run"
     @property
     def surprises(self) -> list[str]:
         """Those of `broken` that were not expected to be false."""
-        return [name for name in self.broken if self.expect.get(name, self._implied(name)) not in (False, "any")]
+        return [name for name in self.broken if wanted(name, self.expect) not in (False, "any")]
 
     @property
     def wrongly_red(self) -> bool:
         """Whether it counts as a violation only because one that was expected did not show."""
         return self.word == "violation" and not self.surprises
-
-    def _implied(self, name: str) -> bool | str:
-        """`linearizable` is false exactly when lease or fencing is: whoever expects those expects it."""
-        follows = name == "linearizable" and any(self.expect.get(n) in (False, "any") for n in ("lease", "fencing"))
-        return "any" if follows else True
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="session"):

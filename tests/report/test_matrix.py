@@ -94,6 +94,12 @@ def test_what_was_found_is_told_in_words(page: Page) -> None:
     assert "lease is false: not what was expected" in page.text
 
 
+def test_a_cell_says_what_its_word_leaves_out(page: Page) -> None:
+    """As expected, and yet two believed at once: in the cell, not in its colour alone; nothing where nothing is."""
+    told = "true of what was required; exclusion and damage are false, and not required"
+    assert page.text.count(told) == 1
+
+
 def test_only_the_surprise_is_flagged(page: Page) -> None:
     """A lease that broke as expected stands out less than one that should have held."""
     flagged = [
