@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ BY_LOCK = ("exclusion", "lease", "fencing", "fenced", "damage", "conduct", "prog
 #: All but the one that says whether faults came about: what a history's contenders and its service are accused of.
 ACCUSING = (*BY_LOCK, "linearizable")
 
+Unchanged = Callable[[int], dict[str, Any]]
+
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -34,6 +38,18 @@ def split(seed: int) -> tuple[Event, list[Event]]:
     events = history(Chooser.seeded(seed))
     meta = events.pop(0) if events[0]["type"] == "meta" else {"type": "meta"}
     return meta | {"end": None}, [event for event in events if event["type"] != "end"]
+
+
+@pytest.fixture(scope="module")
+def unchanged(path: Path) -> Unchanged:
+    """What is said of the history of a seed as it is; judged once, for all the changes that are held against it."""
+
+    @cache
+    def judgement(seed: int) -> dict[str, Any]:
+        meta, events = split(seed)
+        return judged(path, [meta, *events])
+
+    return judgement
 
 
 def said(judgement: dict[str, Any]) -> dict[str, Any]:
@@ -54,15 +70,15 @@ def said(judgement: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_the_order_of_lines_does_not_matter(path: Path) -> None:
+def test_the_order_of_lines_does_not_matter(path: Path, unchanged: Unchanged) -> None:
     """Save among lines of one time."""
     for seed in SEEDS:
         meta, events = split(seed)
         order = sorted(range(len(events)), key=lambda i: hash((seed, events[i]["time"])))
-        assert said(judged(path, [meta, *(events[i] for i in order)])) == said(judged(path, [meta, *events])), seed
+        assert said(judged(path, [meta, *(events[i] for i in order)])) == said(unchanged(seed)), seed
 
 
-def test_a_shift_of_all_times_does_not_matter(path: Path) -> None:
+def test_a_shift_of_all_times_does_not_matter(path: Path, unchanged: Unchanged) -> None:
     """The origin of the clock has no meaning: everything is the same, line numbers and words included."""
     for seed in SEEDS:
         meta, events = split(seed)
@@ -70,10 +86,10 @@ def test_a_shift_of_all_times_does_not_matter(path: Path) -> None:
             event | {key: event[key] + 123_456_789 for key in ("time", "lease_from") if event.get(key) is not None}
             for event in events
         ]
-        assert judged(path, [meta, *shifted]) == judged(path, [meta, *events]), seed
+        assert judged(path, [meta, *shifted]) == unchanged(seed), seed
 
 
-def test_each_lock_apart(path: Path) -> None:
+def test_each_lock_apart(path: Path, unchanged: Unchanged) -> None:
     """The findings of a history are those of its locks, each judged alone."""
     several = 0
     for seed in SEEDS:
@@ -81,7 +97,7 @@ def test_each_lock_apart(path: Path) -> None:
         locks = sorted({event.get("lock") or "lock" for event in events if event["f"] not in ("fault", "crash", "end")})
         last = max((event["time"] for event in events if event["f"] != "audit"), default=0)
         end = {"time": last, "process": "harness", "type": "info", "f": "end"}
-        whole = judged(path, [meta, *events])
+        whole = unchanged(seed)
         parts = []
         for lock in locks:
             of_no_lock = ("fault", "crash", "end", "note")
@@ -98,12 +114,12 @@ def test_each_lock_apart(path: Path) -> None:
     assert several > 50
 
 
-def test_an_acquire_of_unknown_outcome_accuses_nobody(path: Path) -> None:
+def test_an_acquire_of_unknown_outcome_accuses_nobody(path: Path, unchanged: Unchanged) -> None:
     """One more client that asked and never heard: nothing true turns false. (Progress can: somebody wants it then.)"""
     added = 0
     for seed in SEEDS:
         meta, events = split(seed)
-        before = judged(path, [meta, *events])["verdicts"]
+        before = unchanged(seed)["verdicts"]
         choices = Chooser.seeded(seed)
         at = choices.among([event for event in events if event["f"] != "audit"] or events)
         asks = {"time": at["time"], "process": 77, "type": "invoke", "f": "acquire", "lock": at.get("lock")}
@@ -114,12 +130,12 @@ def test_an_acquire_of_unknown_outcome_accuses_nobody(path: Path) -> None:
     assert added > 500
 
 
-def test_a_holder_that_asks_again_accuses_nobody(path: Path) -> None:
+def test_a_holder_that_asks_again_accuses_nobody(path: Path, unchanged: Unchanged) -> None:
     """To acquire again is to stop believing: what nobody could be accused of stays so."""
     added = 0
     for seed in SEEDS:
         meta, events = split(seed)
-        before = judged(path, [meta, *events])["verdicts"]
+        before = unchanged(seed)["verdicts"]
         for at, event in enumerate(events):
             if (event["f"], event["type"]) != ("acquire", "ok"):
                 continue
@@ -135,12 +151,12 @@ def test_a_holder_that_asks_again_accuses_nobody(path: Path) -> None:
     assert added > 200
 
 
-def test_a_mark_that_clears(path: Path) -> None:
+def test_a_mark_that_clears(path: Path, unchanged: Unchanged) -> None:
     """Renewals that are unseen, and answers that prove nothing: the service is accused of less, never of more."""
     cleared = Counter[str]()
     for seed in SEEDS:
         meta, events = split(seed)
-        before = judged(path, [meta, *events])["verdicts"]
+        before = unchanged(seed)["verdicts"]
         for mark, of, spared in (
             ({"renewals": "unseen"}, ("acquire",), ("exclusion", "fencing", "fenced", "damage", "conduct", "faults")),
             ({"proves": False}, ("renew", "release"), ("exclusion", "fenced", "damage", "conduct", "faults")),
@@ -155,12 +171,12 @@ def test_a_mark_that_clears(path: Path) -> None:
     assert cleared["lease"], "no mark cleared anybody"
 
 
-def test_a_fault_of_others_accuses_nobody(path: Path) -> None:
+def test_a_fault_of_others_accuses_nobody(path: Path, unchanged: Unchanged) -> None:
     """The same fault, done by somebody else: no word turns to false that was not."""
     others = 0
     for seed in SEEDS:
         meta, events = split(seed)
-        before = judged(path, [meta, *events])["verdicts"]
+        before = unchanged(seed)["verdicts"]
         outside = [event | ({"kind": "outside"} if event["f"] == "fault" else {}) for event in events]
         after = judged(path, [meta, *outside])["verdicts"]
         for name in (*ACCUSING, "faults"):
@@ -202,11 +218,11 @@ def test_audits_are_no_events_for_other_verdicts(path: Path) -> None:
     assert audited > 50
 
 
-def test_a_kept_promise_of_an_end_changes_nothing(path: Path) -> None:
+def test_a_kept_promise_of_an_end_changes_nothing(path: Path, unchanged: Unchanged) -> None:
     """With the end that it promised, a history is judged as without the promise; so is what is there of one without."""
     for seed in SEEDS:
         meta, events = split(seed)
-        before = said(judged(path, [meta, *events]))
+        before = said(unchanged(seed))
         promised = [meta | {"end": True}, *events]
         assert said(judged(path, [*promised, {"type": "end", "events": len(events)}])) == before, seed
         assert said(judged(path, promised, partial=True)) == before, seed
