@@ -81,6 +81,10 @@ class Schedule:
         taken.done()
         return schedule
 
+    def fits(self, on: float, begin: float) -> bool:
+        """Whether a fault of this length that begins then ends in time."""
+        return begin + on <= self.duration + self.grace
+
     def cycle(self) -> Cycle:
         """Begin it. Each cycle of one schedule gives the same windows for the same endings."""
         return Cycle(self)
@@ -104,6 +108,6 @@ class Cycle:
         begin = max(begin, ended)
         self._first = False
         on = self._length(plan.on)
-        if begin + on > plan.duration + plan.grace:
+        if not plan.fits(on, begin):
             return None
         return Window(begin, on, plan.trigger if plan.kind == "triggered" else None)

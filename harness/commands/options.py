@@ -43,12 +43,20 @@ _OPTIONS = [
     click.option("--ttl", type=float, help="The lease in seconds (default 2)."),
     click.option("--seed", type=int, help="Of all that is drawn by lot; drawn and recorded when not given."),
     click.option("--warmup", type=float, help="Seconds without faults at the start."),
-    click.option("--duration", type=float, help="Seconds during which faults are applied (default 20)."),
-    click.option("--fault-on", type=float, help="Seconds that each fault lasts (default 2 ttl)."),
-    click.option("--fault-off", type=float, help="Seconds between two faults (default 1.5 ttl)."),
+    click.option(
+        "--duration", type=float, help="Seconds during which faults are applied (default 20, or more for two of them)."
+    ),
+    click.option(
+        "--fault-on", type=float, help="Seconds that each fault lasts (default: so long that it bites on this system)."
+    ),
+    click.option("--fault-off", type=float, help="Seconds between two faults, at least."),
     click.option("--schedule", multiple=True, metavar="KEY=VALUE", help="When faults come, e.g. kind=triggered."),
     click.option("--recovery", type=float, help="Seconds without faults at the end."),
-    click.option("--progress-bound", type=float, help="Longest acceptable wait for a free lock (default 10 ttl)."),
+    click.option(
+        "--progress-bound",
+        type=float,
+        help="Longest acceptable wait for a free lock (default: what this system needs).",
+    ),
     click.option("--min-grants", type=int, help="Fewer grants, and the cell is inconclusive (default 10)."),
     click.option("--min-handovers", type=int, help="Fewer hand-overs, and the cell is inconclusive (default 4)."),
     click.option("--uncertainty", type=float, help="By how many seconds stamps of two processes may disagree."),

@@ -163,7 +163,7 @@ def terms_of(system: System, settings: Settings) -> LeaseTerms:
     """The terms of a system's leases; assumed from the ttl, and saying so, where the system doesn't tell them.
 
     The assumption is on the long side: a lease that is given away after twice its ttl at the latest (the most that any
-    of the built-in systems takes, its own delays aside), and two seconds for an election.
+    of the built-in systems takes, its own delays aside), and five seconds for an election.
     """
     if isinstance(system, Termed):
         return system.terms(settings)
@@ -174,7 +174,7 @@ def terms_of(system: System, settings: Settings) -> LeaseTerms:
         least_seconds=0.0,
         given_away_least_seconds=ttl,
         given_away_most_seconds=2 * ttl + 1.0,
-        hand_over_seconds=2.0,
+        hand_over_seconds=5.0,
         lease_clock=None,
         lease_clock_reason=f"{system.name} doesn't say which clock ends its leases",
         survives_kill=False,

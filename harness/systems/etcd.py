@@ -71,7 +71,7 @@ class Etcd:
                 f"etcd grants no lease below {least} s with an election time of {values['election_ms']} ms, "
                 f"and the ttl is {settings.ttl_seconds:g} s; give a longer ttl or a shorter election_ms"
             )
-        if settings.ttl_seconds != int(settings.ttl_seconds):
+        if abs(settings.ttl_seconds - round(settings.ttl_seconds)) > 1e-6:
             raise UsageError(
                 f"etcd counts leases in whole seconds, so a ttl of {settings.ttl_seconds:g} s can't be had"
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import random
 import re
 from collections.abc import Iterable, Mapping
@@ -19,7 +20,8 @@ import msgspec
 
 from harness import registry, secrets
 from harness.errors import ConfigError, UsageError
-from harness.systems.base import Settings
+from harness.systems.base import LeaseTerms, Settings, terms_of
+from harness.trial.timing import timing
 from nemesis import faults
 from nemesis.schedule import Schedule
 from nemesis.targets import NAME
@@ -49,19 +51,20 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Of everything that is drawn by lot; None = drawn, and recorded."""
     warmup: float = 2.0
     """Undisturbed, at least; and until the lock was granted once."""
-    duration: float = 20.0
-    """How long faults are applied."""
+    duration: float | None = None
+    """How long faults are applied; None = 20 s, or longer where too few would fit."""
     fault_on: float | None = None
-    """How long each fault lasts; None = 2 ttl, so that a lease runs out in it."""
+    """How long each fault lasts; None = so long that it bites on this system (harness/trial/timing.py)."""
     fault_off: float | None = None
-    """The pause between two faults; None = 1.5 ttl."""
+    """The pause between two faults, at least; None = what follows from the ttl and `fault_on`."""
     schedule: dict[str, Any] = msgspec.field(default_factory=dict)
     """When faults come, over `fault_on`, `fault_off` and `duration`: kind = "timed" (default), "random" (times drawn
     from the seed) or "triggered" (each fault waits for a grant); see nemesis/schedule.py."""
     recovery: float = 2.0
     """Undisturbed at the end, at least; and until the lock was granted again, or `progress_bound` has passed."""
     progress_bound: float | None = None
-    """How long the lock may stay free while it is wanted and nothing is broken; None = 10 ttl."""
+    """How long the lock may stay free while it is wanted and nothing is broken; None = what this system needs to give
+    a lock away and hand it over."""
     min_grants: int = 10
     min_handovers: int = 4
     """Fewer grants, or changes of the holder from one contender to another, and the cell is inconclusive."""
@@ -89,12 +92,36 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         counts: tuple[int, ...] = registry.load("systems", self.system).server_counts
         return counts[0]
 
-    def derived(self) -> dict[str, float]:
-        """What follows from the ttl where it isn't given."""
-        return {"fault_on": 2 * self.ttl, "fault_off": 1.5 * self.ttl, "progress_bound": 10 * self.ttl}
+    def terms(self, system_options: Mapping[str, Any] | None = None) -> LeaseTerms:
+        """On which terms leases are granted here. UsageError for a bad option, or an unknown system.
+
+        `system_options` are those with their secrets, where they are at hand; no term depends on a secret.
+        """
+        system = registry.load("systems", self.system)
+        servers = self.servers if self.servers is not None else self._usual_servers()
+        given = self.system_options if system_options is None else system_options
+        return terms_of(system(), Settings(self.ttl, servers, system.image, given))
+
+    def derived(self, terms: LeaseTerms | None = None) -> dict[str, float]:
+        """What each of the times is where it isn't given: from the system, its ttl, the fault, and the others that are.
+
+        UsageError as `terms`.
+        """
+        _, target = faults.parse(self.fault)
+        terms = terms or self.terms()
+        usual = timing(terms, target)
+        off = timing(terms, target, fault_on=self.fault_on).fault_off
+        duration = timing(terms, target, fault_on=self.fault_on, fault_off=self.fault_off).duration
+        return {
+            "fault_on": usual.fault_on,
+            "fault_off": off,
+            "duration": duration,
+            "progress_bound": usual.progress_bound,
+        }
 
     def make_schedule(self) -> Schedule:
         """When faults come. UsageError names a bad key. Only of a resolved config."""
+        assert self.duration is not None
         assert self.fault_on is not None
         assert self.fault_off is not None
         assert self.seed is not None
@@ -128,7 +155,8 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def repeat_command(self) -> str:
         """The command line that runs this cell again."""
         usual = {field.name: field for field in msgspec.structs.fields(TrialConfig)}
-        derived = self.derived()
+        resolved = self.fault_on is not None  # of another, what it says is all that there is
+        derived = self.derived() if resolved else {}
         words = ["fencepost", "run", self.system]
         for name, field in usual.items():
             value = getattr(self, name)
@@ -208,33 +236,53 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
         counts = " or ".join(str(count) for count in system.server_counts)
         raise bad("servers", f"{config.system} runs with {counts} servers, not {servers}")
 
-    ranges: list[tuple[str, float, float]] = [
+    def in_range(values: TrialConfig, *ranges: tuple[str, float, float]) -> None:
+        for name, low, high in ranges:
+            value = getattr(values, name)
+            if not low <= value <= high:
+                raise bad(name, f"must lie between {low:g} and {high:g}, not {value:g}")
+
+    in_range(
+        config,
         ("contenders", 2, 50),
         ("ttl", 0.5, 3600),
         ("warmup", 0, 3600),
-        ("duration", 0, 86400),
         ("recovery", 0, 3600),
         ("min_grants", 0, 10**9),
         ("min_handovers", 0, 10**9),
         ("uncertainty", 0, 3600),
         ("rate_tolerance", 0, 0.5),
-    ]
+    )
+    try:
+        kind, target = faults.parse(config.fault)
+    except UsageError as error:
+        raise bad("fault", str(error)) from error
+    options = revealed("system_options")
+    try:
+        terms = config.terms(options)
+    except UsageError as error:
+        raise bad("system_options", str(error)) from error
+    if (reason := _not_granted(config, terms)) is not None:
+        raise bad("ttl", reason)
+    derived = config.derived(terms)
     filled = msgspec.structs.replace(
         config,
         servers=servers,
         seed=config.seed if config.seed is not None else random.SystemRandom().randrange(2**31),
-        **{name: value for name, value in config.derived().items() if getattr(config, name) is None},
+        **{name: value for name, value in derived.items() if getattr(config, name) is None},
     )
-    ranges += [("fault_on", 0.1, 3600), ("fault_off", 0, 3600), ("progress_bound", 0.1, 86400)]
-    for name, low, high in ranges:
-        value = getattr(filled, name)
-        if not low <= value <= high:
-            raise bad(name, f"must lie between {low:g} and {high:g}, not {value:g}")
+    in_range(
+        filled,
+        ("duration", 0, 86400),
+        ("fault_on", 0.1, 3600),
+        ("fault_off", 0, 3600),
+        ("progress_bound", 0.1, 86400),
+    )
 
     for name in config.images:
         if name not in (known := _image_names()):
             raise bad(f"images.{name}", f"unknown image (known: {', '.join(known)})")
-    settings = Settings(config.ttl, servers, system.image, revealed("system_options"))
+    settings = Settings(config.ttl, servers, system.image, options)
     try:
         # Addresses from the range for documentation: only the options are looked at.
         system().plan(settings, {f"n{number}": ("192.0.2.1",) for number in range(1, servers + 1)})
@@ -246,7 +294,6 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
         raise bad("workload_options", str(error)) from error
 
     try:
-        kind, target = faults.parse(config.fault)
         faults.make(kind, target, revealed("fault_options"))
     except UsageError as error:
         raise bad("fault", str(error)) from error
@@ -261,12 +308,35 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
         raise bad("fault", f"{config.system} x {config.fault} makes no sense: {rule}")
 
     try:
-        filled.make_schedule()
+        schedule = filled.make_schedule()
     except UsageError as error:
         raise bad("schedule", str(error)) from error
+    if kind != "none" and schedule.cycle().next(0.0) is None:
+        raise bad(
+            "duration" if config.duration is not None or "duration" in config.schedule else "fault_on",
+            f"not one fault of {schedule.on:g} s fits into {schedule.duration:g} s"
+            + (f" after a warm-up of {schedule.warmup:g} s" if schedule.warmup else "")
+            + f"; set duration to {schedule.on + schedule.warmup:g} s at least, or a shorter fault_on",
+        )
     for name, value in config.expect.items():
         check_expectation(name, value, path=path, key=_dotted(key, f"expect.{name}"))
     return filled
+
+
+def _not_granted(config: TrialConfig, terms: LeaseTerms) -> str | None:
+    """None when the system grants this ttl, else what it grants."""
+    step, least = terms.granularity_seconds, terms.least_seconds
+    if config.ttl < least - 1e-9:
+        how = " with these system options" if config.system_options else ""
+        return f"{config.system} grants no lease below {least:g} s{how}, and the ttl is {config.ttl:g} s"
+    if step and abs(config.ttl / step - round(config.ttl / step)) > 1e-6:
+        below = math.floor(config.ttl / step) * step
+        near = [each for each in (below, below + step) if each >= least]
+        return (
+            f"{config.system} grants leases in steps of {step:g} s, so a ttl of {config.ttl:g} s can't be had; "
+            f"give {' or '.join(f'{each:g}' for each in near)}"
+        )
+    return None
 
 
 def _image_names() -> list[str]:

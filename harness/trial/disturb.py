@@ -18,6 +18,10 @@ HOLD_MORE_SECONDS = 60.0
 """How much longer than a fault lasts a contender may be told to hold: for applying it, proving it, and undoing it."""
 
 
+FIRST_GRANT_SECONDS = 20.0
+"""How long the first grant is waited for, at least: a start is slower than a hand-over."""
+
+
 class Disturbance:
     """Its three phases, to be called in this order, once everything is up."""
 
@@ -39,7 +43,7 @@ class Disturbance:
         for contender in self._running.contenders:
             contender.command("start")
         self._watch.wait(self._config.warmup)
-        bound = self._config.progress_bound or 0.0
+        bound = max(self._config.progress_bound or 0.0, FIRST_GRANT_SECONDS)
         if not self._watch.await_event(lambda: live.grants > 0, bound):
             raise HarnessError(f"nobody got the lock within {bound:g} s, with nothing broken; see logs/")
 
@@ -47,6 +51,7 @@ class Disturbance:
         """Faults by schedule, one after the other, each with its receipts."""
         self._record.phase("faults")
         config, running, wait = self._config, self._running, self._watch.wait
+        assert config.duration is not None
         kind, target = faults.parse(config.fault)
         if kind == "none":
             wait(config.duration)
@@ -65,13 +70,18 @@ class Disturbance:
         )
         injector = self._injector = Injector(environment, recorder, clock.now, clock.epoch_ns)
         injector.said = self._record.say
-        began, number = time.monotonic(), 0
-        live, cycle = recorder.live, config.make_schedule().cycle()
+        schedule = config.make_schedule()
+        began, number, undone = time.monotonic(), 0, 0
+        live, cycle = recorder.live, schedule.cycle()
         while (window := cycle.next(time.monotonic() - began)) is not None:
             wait(began + window.begin - time.monotonic())
+            if number:
+                self._in_use_again(undone)
+                if not schedule.fits(window.on, time.monotonic() - began):
+                    break
             if window.trigger == "grant":
                 seen = live.grants
-                left = config.duration - window.on - (time.monotonic() - began)
+                left = schedule.duration - window.on - (time.monotonic() - began)
                 if not self._watch.await_event(lambda seen=seen: live.grants > seen, left):  # type: ignore[misc]
                     break  # nobody got the lock any more, and a fault would not fit before the end
             number += 1
@@ -79,7 +89,27 @@ class Disturbance:
             fault = faults.make(kind, target, options)
             on = fault.stands_seconds(environment, number, window.on) if isinstance(fault, Stands) else window.on
             injector.apply(fault, target, lambda on=on: wait(on))  # type: ignore[misc]
+            undone = clock.now()
         wait(began + config.duration - time.monotonic())
+
+    def _in_use_again(self, since_ns: int) -> None:
+        """Wait until the lock was granted since then, or somebody holds it; for as long as `progress` needs to see.
+
+        Where the last fault has locked everybody out, the next one must not come before `progress` can see it: a fault
+        ends the stretch that it measures. Whoever still holds the lock can be believed to have it; should nobody get it
+        after that, the next pause shows it.
+        """
+        live = self._running.history.live
+        bound = self._locked_out_seconds
+        if not self._watch.await_event(
+            lambda: (live.last_grant_time or 0) > since_ns or live.holder() is not None, bound
+        ):
+            self._record.say(f"nobody got the lock within {bound:.0f} s after a fault was undone")
+
+    @property
+    def _locked_out_seconds(self) -> float:
+        """After so long without a grant `progress` is false: its bound, behind the last lease that may still run."""
+        return (self._config.progress_bound or 0.0) + self._config.ttl + 1.0
 
     def recover(self) -> None:
         """Undisturbed again: the lock must be granted once more, or `progress_bound` passes and `progress` tells."""
@@ -87,7 +117,7 @@ class Disturbance:
         config, live = self._config, self._running.history.live
         healed = self._running.clock.now()
         self._watch.wait(config.recovery)
-        bound = (config.progress_bound or 0.0) + 1.0
+        bound = self._locked_out_seconds
         if not self._watch.await_event(lambda: (live.last_grant_time or 0) > healed, bound):
             self._record.say(f"nobody got the lock within {bound:.0f} s after the faults were undone")
             self._watch.check_services()

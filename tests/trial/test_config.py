@@ -15,9 +15,9 @@ from harness.trial.config import TrialConfig, from_mapping, resolve
 
 
 def test_resolving_fills_in_what_follows() -> None:
-    """Times follow from the ttl, servers from the system, and a seed is drawn and recorded."""
-    config = resolve(from_mapping({"system": "etcd", "ttl": 3.0}))
-    assert (config.servers, config.fault_on, config.fault_off, config.progress_bound) == (3, 6.0, 4.5, 30.0)
+    """Times follow from the terms of the system, servers from the system, and a seed is drawn and recorded."""
+    config = resolve(from_mapping({"system": "etcd", "ttl": 3.0, "fault": "kill-leader"}))
+    assert (config.servers, config.fault_on, config.fault_off, config.progress_bound) == (3, 6.0, 4.5, 9.1)
     assert isinstance(config.seed, int)
 
 
@@ -31,7 +31,7 @@ def test_resolving_fills_in_what_follows() -> None:
         ({"system": "etcd", "servers": 4}, "servers: etcd runs with 3 or 5 servers, not 4"),
         ({"system": "etcd", "contenders": 1}, "contenders: must lie between 2 and 50"),
         ({"system": "etcd", "ttl": float("nan")}, "ttl: must lie between"),
-        ({"system": "etcd", "ttl": 2.5}, "system_options: etcd counts leases in whole seconds"),
+        ({"system": "etcd", "ttl": 2.5}, "ttl: etcd grants leases in steps of 1 s"),
         ({"system": "etcd", "system_options": {"warp": 9}}, "system_options: unknown system option 'warp'"),
         ({"system": "etcd", "workload_options": {"hold_max": -1}}, "workload_options: parameters.hold_max"),
         ({"system": "etcd", "fault": "freez-leader"}, "fault: unknown fault 'freez-leader'; did you mean"),
