@@ -127,7 +127,8 @@ def same(config: TrialConfig) -> str:
 
 
 def least_seconds(config: TrialConfig) -> float:
-    """How long a run of this cell takes at least, nodes and judging not counted."""
+    """How long a run of this resolved cell takes at least, nodes and judging not counted."""
+    assert config.duration is not None
     return config.warmup + config.duration + config.recovery
 
 
