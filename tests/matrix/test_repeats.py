@@ -255,7 +255,7 @@ def test_the_list_says_how_many_runs(tmp_path: Path) -> None:
 
 def test_a_soak_ends_in_time(tmp_path: Path) -> None:
     """Round after round with fresh seeds; the page tells of every run."""
-    plan = plan_of(tmp_path, TWO.format("warmup = 0\nduration = 0\nrecovery = 0"), soak=True)
+    plan = plan_of(tmp_path, TWO.format("warmup = 0\nduration = 0\nfault_on = 0.1\nrecovery = 0"), soak=True)
     pause = threading.Event()
     run = matrix(
         plan,
