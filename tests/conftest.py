@@ -2,9 +2,9 @@
 run a part.
 
 Tests that need an engine mostly wait for it. They come in two groups, each of which one process runs in its order:
-`images`, for what makes and removes images and what looks after sites in general (image builds and removals beside
-each other make an engine lose sight of an image for a moment), and `trials`, for whole trials and the real systems.
-Everything else runs beside them, wherever a process has time.
+`images`, for what makes and removes images and looks after sites (image builds and removals beside each other make an
+engine lose sight of an image for a moment), and `trials`, for what only uses nodes: whole trials, the real systems,
+faults on them. Everything else runs beside them, wherever a process has time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from _pytest.nodes import Node
 os.environ.pop("COLUMNS", None)
 """Set by pytest-xdist, and by some shells; what is printed would be as wide as somebody's terminal."""
 
-TRIALS = ("tests/trial/", "tests/systems/")
+TRIALS = ("tests/trial/", "tests/systems/", "tests/matrix/", "tests/nemesis/", "tests/workloads/")
 
 
 def pytest_configure(config: pytest.Config) -> None:

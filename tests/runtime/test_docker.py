@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,19 @@ def pair(lasting_site: DockerSite) -> list[Node]:
     nodes = lasting_site.start_nodes([NodeSpec("n1"), NodeSpec("n2")])
     nodes[0].start_service(SLEEPER)
     return nodes
+
+
+@pytest.fixture
+def guests(lasting_site: DockerSite) -> Iterator[Callable[[NodeSpec], Node]]:
+    """Starts nodes of a test's own on the site of all, which has a network already; they are gone after the test."""
+    nodes: list[Node] = []
+
+    def start(spec: NodeSpec) -> Node:
+        nodes.extend(lasting_site.start_nodes([spec]))
+        return nodes[-1]
+
+    yield start
+    lasting_site.remove_nodes(nodes)
 
 
 # The network ---------------------------------------------------------------------------------------------------------
@@ -223,9 +236,9 @@ def test_the_service_is_unprivileged_and_the_node_has_just_what_is_needed(
         assert each["Config"]["Labels"]["fencepost.owner"] == Owner.current().label()
 
 
-def test_a_node_without_faults_has_no_capability(open_site: Callable[[], DockerSite]) -> None:
+def test_a_node_without_faults_has_no_capability(guests: Callable[[NodeSpec], Node]) -> None:
     """`faultable=False` drops them all, in what runs there too."""
-    (node,) = open_site().start_nodes([NodeSpec("n1", faultable=False)])
+    node = guests(NodeSpec("bare", faultable=False))
     status = node.run(["cat", "/proc/self/status"]).stdout.decode()
     assert "CapBnd:\t0000000000000000" in status
     assert "CapEff:\t0000000000000000" in status
@@ -252,9 +265,9 @@ print(uid)
 """
 
 
-def test_the_node_reaches_into_a_service_of_another_user(open_site: Callable[[], DockerSite]) -> None:
+def test_the_node_reaches_into_a_service_of_another_user(guests: Callable[[NodeSpec], Node]) -> None:
     """From the node: stop, read and rewrite the read-only vDSO of a real server that runs as a user of its own."""
-    (node,) = open_site().start_nodes([NodeSpec("n1")])
+    node = guests(NodeSpec("reaches"))
     node.start_service(ServiceSpec("postgres", env={"POSTGRES_HOST_AUTH_METHOD": "trust"}))
     (pid,) = eventually("the server", lambda: pids(node, "postgres"), 30)
     eventually("its readiness", lambda: b"ready to accept connections" in node.logs(), 30)
@@ -437,28 +450,27 @@ def test_run_is_bounded_and_leaves_nothing_running(pair: list[Node]) -> None:
     eventually("its end", lambda: not pids(pair[0], "sleep", "7654"))
 
 
-def test_a_process_ends_with_its_node(open_site: Callable[[], DockerSite]) -> None:
+def test_a_process_ends_with_its_node(guests: Callable[[NodeSpec], Node], lasting_site: DockerSite) -> None:
     """When the node is removed underneath a program, `wait` says killed instead of hanging."""
-    site = open_site()
-    (node,) = site.start_nodes([NodeSpec("n1")])
+    node = guests(NodeSpec("ends"))
     lines: list[bytes] = []
     process = node.spawn(["cat"], on_line=lines.append, on_error_line=lines.append)
     process.send(b"there\n")
     eventually("its echo", lambda: lines == [b"there"])
-    site.remove_nodes([node])
+    lasting_site.remove_nodes([node])
     assert process.wait(10) == 137
 
 
 # The service's life --------------------------------------------------------------------------------------------------
 
 
-def test_a_killed_service_starts_again_with_and_without_its_data(open_site: Callable[[], DockerSite]) -> None:
+def test_a_killed_service_starts_again_with_and_without_its_data(guests: Callable[[NodeSpec], Node]) -> None:
     """Kept data are kept, other data are gone; files, address and logs stay, and the node never notices."""
     script = (
         "cat /etc/fence/post; if [ -e /var/mark ]; then echo old; else echo new; touch /var/mark; fi; exec sleep 12345"
     )
     spec = ServiceSpec("etcd", command=["sh", "-c", script], files={"/etc/fence/post": b"content\n"})
-    (node,) = open_site().start_nodes([NodeSpec("n1")])
+    node = guests(NodeSpec("again"))
     node.start_service(spec)
     eventually("its output", lambda: node.logs() == b"content\nnew\n")
     assert node.service_running() == (True, "running")
@@ -494,9 +506,9 @@ def test_a_node_without_a_service_says_so(pair: list[Node]) -> None:
         pair[0].start_service(SLEEPER)
 
 
-def test_files_are_roots_and_readable(open_site: Callable[[], DockerSite]) -> None:
+def test_files_are_roots_and_readable(guests: Callable[[NodeSpec], Node]) -> None:
     """A file is there before the service starts, with mode 0644, in a folder made for it; never under a tmpfs."""
-    (node,) = open_site().start_nodes([NodeSpec("n1")])
+    node = guests(NodeSpec("files"))
     with pytest.raises(UsageError, match="hidden by the tmpfs on '/data'"):
         node.start_service(ServiceSpec("etcd", files={"/data/x": b""}, tmpfs=["/data"]))
     with pytest.raises(UsageError, match="an absolute path"):
@@ -592,9 +604,9 @@ def test_removal_copes_with_others_that_remove_too(open_site: Callable[[], Docke
     assert runtime.engine.containers(f"fencepost.site={site.id}") == []
 
 
-def test_volumes_go_with_their_container(open_site: Callable[[], DockerSite], runtime: DockerRuntime) -> None:
+def test_volumes_go_with_their_container(lasting_site: DockerSite, runtime: DockerRuntime) -> None:
     """The anonymous volume of a database does not outlive it."""
-    site = open_site()
+    site = lasting_site
     (node,) = site.start_nodes([NodeSpec("db", service=ServiceSpec("postgres"))])
     mounts = runtime.engine.api.inspect_container(f"fencepost-{site.id}-db")["Mounts"]
     (volume,) = [mount["Name"] for mount in mounts if mount["Type"] == "volume"]
