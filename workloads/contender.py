@@ -163,8 +163,10 @@ class Hold:
             self._lost = reason
             self._contender.events.event("info", "lost", reason=reason)
 
-    def begin_write(self, **keys: Any) -> bool:
+    def begin_write(self, f: str = "write", **keys: Any) -> bool:
         """Ask whether the job may write, and tell of the write (its invoke, with these keys), in one step.
+
+        `f` is another name for it in the history, where it goes to something that is none of the twins.
 
         A guarded contender looks at its flag, at its own deadline, and at its client's connection. False: it must not
         write, and nothing was told.
@@ -178,7 +180,7 @@ class Hold:
                     self._say_lost("deadline")
                 if self._lost is not None or contender.client.doubtful:
                     return False
-            contender.events.event("invoke", "write", **keys)
+            contender.events.event("invoke", f, **keys)
             return True
 
     def keep(self, order: Order) -> bool:
@@ -199,6 +201,12 @@ class Hold:
             if self._order is None or self._order.over() or self._contender.stopping.is_set():
                 self._leaving = True
             return self._leaving
+
+    @property
+    def told_to_hold(self) -> bool:
+        """Whether an order to hold is in force."""
+        order = self._order
+        return order is not None and not order.over()
 
     @property
     def believes(self) -> bool:

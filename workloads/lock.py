@@ -11,24 +11,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from workloads.parameters import Parameter, resolve
 from workloads.validate import BadConfig
 
 if TYPE_CHECKING:
     from workloads.contender import Contender, Hold
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One setting of a workload: its default, its range, its unit, and what it means. `ttl` as unit: in leases."""
-
-    default: float
-    low: float
-    high: float
-    unit: str
-    meaning: str
 
 
 PARAMETERS: Mapping[str, Parameter] = {
@@ -54,22 +43,7 @@ class LockWorkload:
     @classmethod
     def resolve(cls, given: Mapping[str, Any]) -> dict[str, float]:
         """All parameters, the given ones over the defaults. BadConfig names one that is unknown or out of range."""
-        for key in given:
-            if key not in cls.parameters:
-                raise BadConfig(f"parameters.{key}", f"unknown (known: {', '.join(cls.parameters)})")
-        values = {}
-        for key, parameter in cls.parameters.items():
-            value = given.get(key, parameter.default)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise BadConfig(f"parameters.{key}", f"must be a number ({parameter.unit}), not {value!r}")
-            if not parameter.low <= value <= parameter.high:
-                span = f"between {parameter.low:g} and {parameter.high:g} ({parameter.unit})"
-                raise BadConfig(f"parameters.{key}", f"must lie {span}, not {value!r}")
-            values[key] = float(value)
-        for low, high in (("hold_min", "hold_max"), ("think_min", "think_max")):
-            if values[low] > values[high]:
-                raise BadConfig(f"parameters.{low}", f"must not be above {high} ({values[high]:g} s)")
-        return values
+        return resolve(cls.parameters, given, (("hold_min", "hold_max"), ("think_min", "think_max")))
 
     def __init__(self, contender: Contender, parameters: Mapping[str, Any]) -> None:
         from workloads.resource import Attempts, Twins  # only a process that uses PostgreSQL pays for its library

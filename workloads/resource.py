@@ -106,6 +106,9 @@ class Attempts:
 class Twins:
     """One contender's connection to both ledgers of one lock. Not safe for two threads at once."""
 
+    schema = SCHEMA
+    """What is made where it isn't there yet; other things that a resource keeps may follow (`workloads/mailing.py`)."""
+
     def __init__(self, config: Mapping[str, Any], lock: str, process: int) -> None:
         self._config, self._process = config, process
         self._row = {"run": config["run"], "lock": lock, "process": process}
@@ -120,7 +123,7 @@ class Twins:
                 connection = self._connect()
                 with connection.transaction():
                     connection.execute(SETUP_LOCK)
-                    connection.execute(SCHEMA)
+                    connection.execute(self.schema)
                     for resource in (FENCED, UNFENCED):
                         connection.execute(
                             "INSERT INTO fencepost.resource (run, lock, resource) VALUES (%s, %s, %s) "
@@ -142,19 +145,23 @@ class Twins:
 
     def _one(self, sql: str, values: Mapping[str, Any]) -> int | None:
         """The number that a statement returns, None without a row. ResourceError says whether it can have happened."""
+        row = self._row_of(sql, values)
+        return None if row is None else int(row[0])
+
+    def _row_of(self, sql: str, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
+        """The first row that a statement returns. ResourceError says whether it can have happened."""
         try:
             connection = self._connect()
         except psycopg.Error as error:
             raise ResourceError("fail", f"no connection to the resource: {error}") from error
         try:
-            row = connection.execute(sql, {**self._row, **values}).fetchone()
+            return connection.execute(sql, {**self._row, **values}).fetchone()
         except psycopg.Error as error:
             # With an SQLSTATE it is the server's answer: the statement was rolled back. Without, nobody answered.
             broken = error.sqlstate is None or connection.closed
             if connection.closed:
                 self.close()
             raise ResourceError("info" if broken else "fail", str(error).strip()) from error
-        return None if row is None else int(row[0])
 
     def read(self, resource: Resource, token: int | None) -> int:
         """The version; the fenced twin raises its mark to the token, or refuses with `Stale`."""

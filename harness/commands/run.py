@@ -94,6 +94,8 @@ def command(
     screen.print(results_table([result]))
     if result.outcome.reasons:
         screen.print(reason_lines(result.outcome.reasons))
+    for line in (result.tally or {}).get("words", ()):
+        screen.print(f"  {plain.line(line)}", markup=False, soft_wrap=True)
     if result.config.expect_reason:
         screen.print(f"  expected: {plain.line(result.config.expect_reason)}", markup=False)
     screen.print()

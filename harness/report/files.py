@@ -23,6 +23,7 @@ VERDICT = "verdict.json"
 MATRIX = "matrix.json"
 REPORT = "report.html"
 INDEX = "index.html"
+DEMO = "demo.html"
 
 MOST_JOURNAL = 1 << 30
 """Bytes of the faults' journal."""
@@ -96,6 +97,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     expect_reason: str | None = None
     """Why that is expected, in the words of whoever expects it."""
     error: str | None = None
+    tally: dict[str, Any] | None = None
+    """What the job came to, where the resource counts that: `counted` by it, and `words` for people."""
 
 
 class FaultLine(msgspec.Struct, frozen=True, kw_only=True):

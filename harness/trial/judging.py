@@ -30,6 +30,8 @@ class TrialResult:
     required: Sequence[str] = ()
     """Which verdicts its history requires."""
     kept: Sequence[str] = ()
+    tally: Mapping[str, Any] | None = None
+    """What the job came to, by the resource's own count ("counted", and "words" for people); None where none counts."""
 
 
 def conclude(
@@ -77,4 +79,4 @@ def conclude(
     verdicts = {name: entry["valid"] for name, entry in ((judgement or {}).get("verdicts") or {}).items()}
     record.progress.phase = outcome.word
     required = (judgement or {}).get("required") or ()
-    return TrialResult(folder, config, outcome, verdicts, report, required, kept)
+    return TrialResult(folder, config, outcome, verdicts, report, required, kept, record.data.get("tally"))

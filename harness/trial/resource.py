@@ -148,6 +148,14 @@ def read(node: Node, run: str, now: Callable[[], int]) -> Reading:
     return Reading(asked, found.writes, found.twins)
 
 
+def ask(node: Node, run: str, sql: str) -> dict[str, Any]:
+    """The JSON object that a statement for psql returns, of a run (`:'run'` in it). HarnessError when there is none."""
+    try:
+        return msgspec.json.decode(_psql(node, sql, run, 30.0), type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise HarnessError(f"what the resource on {node.name} counted can't be read: {error}") from error
+
+
 def _psql(node: Node, sql: str, run: str, timeout_seconds: float) -> bytes:
     options = ["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-v", f"run={run}"]
     place = ["-h", "127.0.0.1", "-p", str(PORT), "-U", USER, "-d", DATABASE]

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from harness import redaction
+from harness import redaction, registry
 from harness.errors import HarnessError
 from harness.trial import resource
 from harness.trial.config import TrialConfig
@@ -90,9 +90,17 @@ class WayOut:
             raise HarnessError(f"the resource was not audited: contenders on {', '.join(left)} may still write to it")
         for lock, twin in reading.twins:
             running.history.audit(reading.asked_ns, lock, twin, reading.ids(lock, twin))
+        self._count()
         wrong = disagreements(folder / "history.jsonl", reading.writes)
         if wrong:
             raise HarnessError(f"history and ledger disagree: {'; '.join(wrong)}")
+
+    def _count(self) -> None:
+        """What the job came to, where its workload has the resource count that; into trial.json, in words too."""
+        workload = registry.load("workloads", self._config.workload)
+        if (sql := getattr(workload, "tally", None)) is not None:
+            counted = resource.ask(self._lane.resource, self._record.folder.name, sql)
+            self._record.data["tally"] = {"counted": counted, "words": list(workload.told(counted))}
 
     def look_back(self) -> None:
         """Look once more for what others did, and note it: the trial did not go as it was meant to."""

@@ -29,6 +29,7 @@ from harness.trial.record import Progress, TrialRecord
 from harness.trial.recorder import Recorder
 from harness.trial.running import Running
 from harness.trial.wayout import WayOut
+from workloads import tally
 
 pytestmark = pytest.mark.docker
 
@@ -73,7 +74,7 @@ def call(nodes: list[Node], run: str) -> Iterator[Call]:
         except queue.Empty:
             pytest.fail(f"no answer to {what} within {seconds:g} s: {b''.join(errors).decode(errors='replace')}")
 
-    assert say({**resource.connection("resource"), "run": run}, 60.0) == [None, None]
+    assert say({**resource.connection("resource"), "run": run}, 60.0) == [None] * 4
     yield lambda *what: say(list(what))
     process.close_stdin()
     process.wait(5.0)
@@ -102,6 +103,45 @@ def test_a_stale_writer_is_refused_by_the_fenced_twin_alone(call: Call, nodes: l
     ]
     assert all(datetime.fromisoformat(write.at).tzinfo for write in found.writes)
     assert found.ids("lock", "unfenced") == ["1-1001", "0-1000"]
+
+
+def test_a_stale_batch_doubles_is_refused_or_is_swallowed(call: Call, nodes: list[Node], run: str) -> None:
+    """The famous story in three worlds: 1 looks and pauses, 2 looks and sends, 1 sends. Counted by the mail room."""
+    stale, late = {}, {}
+    for world in ("unfenced", "fenced", "idempotent"):
+        stale[world] = call(0, "look", world, 1, 5, 2, f"0-{world}")
+        late[world] = call(1, "look", world, 2, 5, 3, f"1-{world}")
+        assert (stale[world][2], late[world][2]) == ([1, 2], [1, 2, 3])
+    for world in ("unfenced", "fenced"):
+        assert call(1, "send", world, 2, late[world], f"1-{world}", 1000) == 1
+    assert call(1, "file", 2, late["idempotent"], "1-idempotent", 0) == 3
+    assert call(0, "send", "unfenced", 1, stale["unfenced"], "0-unfenced", 2000) == 2
+    assert "stale token 1" in call(0, "send", "fenced", 1, stale["fenced"], "0-fenced", 2000)["error"]
+    assert "stale token 1" in call(0, "look", "fenced", 1, 5, 2, "0-again")["error"]
+    assert call(0, "file", 1, stale["idempotent"], "0-idempotent", 0) == 0
+    assert call(1, "look", "unfenced", 2, 5, 3, "1-more") == [1, 2000, [4, 5]]
+
+    counted = tally.read(resource.ask(nodes[0], run, tally.TALLY))
+    assert [(each.batches, each.refused, each.statements, each.swallowed, each.twice) for each in counted.values()] == [
+        (2, 0, 5, 0, 2),
+        (1, 2, 3, 0, 0),
+        (2, 0, 3, 2, 0),
+    ]
+    assert counted["unfenced"].doubled == [(1, 1), (1, 2)]
+    ledger = resource.read(nodes[0], run, lambda: 0)
+    assert ledger.ids("lock", "fenced") == ["1-fenced"]  # the twins' audit knows these batches, too
+
+
+def test_a_month_begins_when_all_have_theirs(call: Call, nodes: list[Node], run: str) -> None:
+    """And is never begun before; a batch that comes late for the last one is still of the last one."""
+    first = call(0, "look", "idempotent", None, 3, 2, "0-0")
+    assert first == [1, None, [1, 2]]
+    assert call(0, "file", None, first, "0-1", 0) == 2
+    assert call(0, "look", "idempotent", None, 3, 2, "0-2") == [1, None, [3]]
+    assert call(0, "file", None, [1, None, [3]], "0-3", 0) == 1
+    assert call(0, "look", "idempotent", None, 3, 2, "0-4") == [2, None, [1, 2]]
+    assert call(1, "file", None, first, "1-1", 0) == 0
+    assert tally.read(resource.ask(nodes[0], run, tally.TALLY))["idempotent"].months == 1
 
 
 def test_a_read_fences_too(call: Call) -> None:
