@@ -38,6 +38,7 @@ def pairs(flag: str, given: tuple[str, ...], marks: Sequence[str] = ()) -> dict[
 
 
 _OPTIONS = [
+    click.option("--client", help="The contenders' lock client, by its name (default: the system's own)."),
     click.option("--contenders", type=int, help="How many contenders (default 5)."),
     click.option("--guarded/--naive", "guarded", default=None, help="Whether contenders check their own deadline."),
     click.option("--ttl", type=float, help="The lease in seconds (default 2)."),

@@ -110,7 +110,7 @@ class BringUp:
             "epoch": running.clock.epoch_ns,
             "lock": "lock",
             "workload": registry.reference("workloads", config.workload),
-            "client": registry.reference("clients", self._system.client),
+            "client": registry.reference("clients", config.client or self._system.client),
             "client_config": self._system.client_config(settings, running.servers.addresses()),
             "ttl": config.ttl,
             "guarded": config.guarded,

@@ -42,6 +42,8 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     workload: str = "lock"
     servers: int | None = None
     """How many servers; None = the system's usual number."""
+    client: str | None = None
+    """The contenders' lock client, by its name; None = the system's own. See workloads/clients/zoo for wrong ones."""
     contenders: int = 5
     guarded: bool = True
     """Contenders check their own deadline before each write; false = naive, they act until they release."""
@@ -86,7 +88,8 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def describe(self) -> str:
         """The cell in a few words: "etcd x freeze-holder, naive"."""
-        return f"{self.system} x {self.fault}, {'guarded' if self.guarded else 'naive'}"
+        by = f" by {self.client}" if self.client is not None else ""
+        return f"{self.system}{by} x {self.fault}, {'guarded' if self.guarded else 'naive'}"
 
     def _usual_servers(self) -> int:
         counts: tuple[int, ...] = registry.load("systems", self.system).server_counts
@@ -139,7 +142,12 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "system": self.system,
             "workload": self.workload,
             "fault": self.fault,
-            "parameters": {"guarded": self.guarded, "servers": self.servers, "ttl": self.ttl},
+            "parameters": {
+                "guarded": self.guarded,
+                "servers": self.servers,
+                "ttl": self.ttl,
+                **({} if self.client is None else {"client": self.client}),
+            },
         }
 
     def slug(self) -> str:
@@ -147,6 +155,8 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         parts = [self.system, self.fault]
         if self.servers not in (None, self._usual_servers()):
             parts.append(f"{self.servers}n")
+        if self.client is not None:
+            parts.append(self.client)
         if self.workload != "lock":
             parts.append(self.workload)
         parts.append("guarded" if self.guarded else "naive")
@@ -231,6 +241,8 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
 
     system = named("system", "systems", config.system)
     workload = named("workload", "workloads", config.workload)
+    if config.client is not None and config.client not in (known := registry.names("clients")):
+        raise bad("client", f"unknown client {config.client!r} (known: {', '.join(known)})")
     servers = config.servers if config.servers is not None else system.server_counts[0]
     if servers not in system.server_counts:
         counts = " or ".join(str(count) for count in system.server_counts)
