@@ -16,6 +16,7 @@ from harness.errors import FencepostError
 
 # One line of help each, so that `fencepost --help` imports none of them.
 COMMANDS = {
+    "demo": "The famous story in a minute: a paused lock holder wakes, and customers get two statements.",
     "run": "Run one trial: one system, one workload, one fault.",
     "matrix": "Run many trials from a TOML file and compare them.",
     "check": "Decide the verdicts of recorded histories.",
@@ -56,6 +57,7 @@ def cli() -> None:
     Examples:
       fencepost doctor
       fencepost images
+      fencepost demo
       fencepost run etcd --fault freeze-holder
       fencepost matrix -j 4
       fencepost check results/*/history.jsonl

@@ -27,3 +27,13 @@ def write_matrix(folder: Path, out: Path | None = None) -> Path:
     from harness.report.matrix import write
 
     return write(folder, out)
+
+
+def write_demo(folder: Path) -> Path:
+    """Writes the page of `fencepost demo` (`demo.html` in the trial's folder) and returns its path.
+
+    Raises HistoryError or ConfigError where there is no history of the statement job, or no count of what it came to.
+    """
+    from harness.report.demo import write
+
+    return write(folder)
