@@ -15,7 +15,7 @@ that bit and did no damage is what one hopes for), and never from the call that 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 Bit = bool | Literal["immune"]
@@ -49,6 +49,59 @@ class SeenRequest:
     """"ok", "fail", "info", or "crash": its process ended first."""
     held: bool | None
     """What a fail said: False when the service's word was that the contender doesn't hold it."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What all faults of a trial came to: of those that landed, how many bit, missed and were immune, and why.
+
+    The rest of them don't measure it, or could not.
+    """
+
+    landed: int = 0
+    bit: int = 0
+    missed: int = 0
+    immune: int = 0
+    missed_by: tuple[str, ...] = ()
+    """Each reason for which one missed, once, with what to set; in the order in which they came."""
+    immune_by: tuple[str, ...] = ()
+    """Each reason for which one can't matter."""
+
+    @property
+    def unmeasured(self) -> int:
+        """How many landed of which it isn't known."""
+        return self.landed - self.bit - self.missed - self.immune
+
+    @property
+    def toothless(self) -> bool:
+        """Whether it is known that nothing that landed could have mattered, though it was meant to."""
+        return self.landed > 0 and self.missed == self.landed
+
+    def with_(self, bite: Bite | None) -> Tally:
+        """One more that landed; None: not measured."""
+        if bite is None:
+            return replace(self, landed=self.landed + 1)
+        more = replace(self, landed=self.landed + 1)
+        if bite.bit == "immune":
+            return replace(more, immune=more.immune + 1, immune_by=_once(more.immune_by, bite.reason))
+        if bite.bit:
+            return replace(more, bit=more.bit + 1)
+        said = bite.reason + (f"; it takes {bite.remedy}" if bite.remedy else "")
+        return replace(more, missed=more.missed + 1, missed_by=_once(more.missed_by, said))
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in trial.json."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Tally:
+        """What `to_json` gave, read again."""
+        values: dict[str, Any] = {name: tuple(v) if name.endswith("_by") else v for name, v in data.items()}
+        return cls(**values)
+
+
+def _once(reasons: tuple[str, ...], reason: str) -> tuple[str, ...]:
+    return reasons if reason in reasons else (*reasons, reason)
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,8 @@ def run_plan(plan: Plan, runtime: Runtime, begin: Callable[[threading.Event], Ma
             def finished(result: TrialResult) -> None:
                 line = outcome_text(result.outcome)
                 line.append(f"  {result.folder.name}: {result.outcome.grants} grants", style="default")
+                if result.outcome.faults:
+                    line.append(f", {result.outcome.faults}", style="default")
                 beside = left_out(result)
                 for reason in [*result.outcome.reasons[:2], *([] if beside is None else [beside])]:
                     line.append(f"; {plain.line(reason)}", style="default")

@@ -109,7 +109,16 @@ class Watcher:
 
     def _render(self) -> RenderableType:
         table = Table(box=None, pad_edge=False)
-        for heading in ("trial", "phase", "elapsed", "grants", "acquire ok/fail/info", "holds now", "faults now"):
+        for heading in (
+            "trial",
+            "phase",
+            "elapsed",
+            "grants",
+            "acquire ok/fail/info",
+            "holds now",
+            "so far",
+            "faults now",
+        ):
             table.add_column(heading, no_wrap=heading != "faults now")
         for name, progress in self._progresses().items():
             table.add_row(name, progress.phase, f"{time.monotonic() - progress.started:.0f} s", *_now(progress))
@@ -119,7 +128,7 @@ class Watcher:
 def _now(progress: Progress) -> list[RenderableType]:
     live = progress.live
     if live is None:
-        return ["", "", "", ""]
+        return ["", "", "", "", ""]
     outcomes = "/".join(str(live.outcomes[("acquire", kind)]) for kind in ("ok", "fail", "info"))
     holds = live.believers()
     text = Text(", ".join(f"c{hold.process}" + (f" token {hold.token}" if hold.token else "") for hold in holds) or "-")
@@ -127,7 +136,8 @@ def _now(progress: Progress) -> list[RenderableType]:
         text.stylize("bold red")
     with live.changed:
         faults = ", ".join(live.active_faults.values()) or "-"
-    return [str(live.grants), outcomes, text, Text(faults, style="yellow" if faults != "-" else "")]
+        came_to = ", ".join(f"{number} {word}" for word, number in live.came_to.items()) or "-"
+    return [str(live.grants), outcomes, text, came_to, Text(faults, style="yellow" if faults != "-" else "")]
 
 
 def verdict_text(value: bool | str | None, required: bool = True) -> Text:
@@ -183,13 +193,14 @@ def results_table(results: Sequence[TrialResult]) -> Table:
     table = Table(box=None, pad_edge=False, caption=_caption(results), caption_justify="left", caption_style="yellow")
     others = sorted({name for result in results for name in result.verdicts} - set(VERDICT_ORDER))
     names = (*VERDICT_ORDER, *others)
-    for heading in ("system", "fault", "contenders", *names, "grants", "hand-overs", "outcome"):
+    for heading in ("system", "fault", "came to", "contenders", *names, "grants", "hand-overs", "outcome"):
         table.add_column(heading, justify="right" if heading in ("grants", "hand-overs") else "left", no_wrap=True)
     for result in results:
         config = result.config
         table.add_row(
             config.system + (f" x{config.servers}" if config.servers not in (None, 1, 3) else ""),
             config.fault,
+            result.outcome.faults or "-",
             "guarded" if config.guarded else "naive",
             *(
                 verdict_text(result.verdicts.get(name), name in result.required or name in config.expect)

@@ -39,6 +39,7 @@ from harness.trial.lane import Lane
 from harness.trial.outcome import Outcome
 from harness.trial.recorder import write_json
 from harness.trial.running import giving_up
+from nemesis.bite import Tally
 
 WRITING_SHARE = 0.05
 """Of the time, that keeping matrix.json up to date may take."""
@@ -392,7 +393,8 @@ class MatrixRun:
 def _outcome(data: Mapping[str, Any]) -> Outcome:
     """An outcome as it was written down."""
     known = {field.name: data[field.name] for field in dataclasses.fields(Outcome) if field.name in data}
-    return Outcome(**known)
+    tally = Tally.from_json(data["faults"]) if data.get("faults") is not None else None
+    return Outcome(**{**known, "tally": tally})
 
 
 def _interleaved(cells: Sequence[TrialConfig]) -> list[int]:

@@ -51,6 +51,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     grants: int | None = None
     handovers: int | None = None
     reasons: list[str] = msgspec.field(default_factory=list)
+    faults: dict[str, Any] | None = None
+    """How many `landed`, `bit`, `missed`, were `immune`, and why (`missed_by`, `immune_by`); None in a cell without
+    faults, and in older results."""
 
 
 class Phase(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +117,16 @@ class FaultLine(msgspec.Struct, frozen=True, kw_only=True):
     processes: list[int] | None = None
     receipt: str | None = None
     reason: str | None = None
+    bit_reason: str | None = None
+    """On the stop: what was measured of whether it could matter, or why it can't; or why that isn't known."""
     evidence: Any = None
+
+    @property
+    def remedy(self) -> str | None:
+        """Of one that missed: what to set."""
+        bite = self.evidence.get("bite") if isinstance(self.evidence, dict) else None
+        told = bite.get("remedy") if isinstance(bite, dict) else None
+        return told if isinstance(told, str) else None
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -246,6 +246,11 @@ def _grid(
     return grid
 
 
+def _note(grants: int | None, faults: Mapping[str, Any] | None) -> list[str]:
+    came_to = words.faults(faults)
+    return [*([] if grants is None else [words.count(grants, "grant")]), *([came_to] if came_to else [])]
+
+
 def _view(folder: Path, target: Path, trial: Trial, differing: Sequence[str]) -> CellView:
     listed = trial.listed
     outcome, tone = _outcome(trial)
@@ -257,9 +262,9 @@ def _view(folder: Path, target: Path, trial: Trial, differing: Sequence[str]) ->
         cell=listed.cell,
         words=outcome,
         tone="good" if tone == "good" else tone,
-        note=words.count(several.runs, "run") if several else "" if grants is None else words.count(grants, "grant"),
+        note=words.count(several.runs, "run") if several else ", ".join(_note(grants, listed.outcome.faults)),
         badges=[_badge(trial, name) for name in words.in_order(listed.verdicts)],
-        title="\n".join([*listed.outcome.reasons, *_expected(listed)]),
+        title="\n".join([*listed.outcome.reasons, *words.fault_notes(listed.outcome.faults), *_expected(listed)]),
         runs=f"{several.words[listed.outcome.word].k} of {several.runs}" if several else "",
         parameters=parameters,
         beside=figures.left_out(trial.checked, listed.expect) if trial.checked and outcome == "as expected" else None,

@@ -52,6 +52,8 @@ class FaultSpan:
     stop_line: int | None
     bit: bool | str | None = None
     """Whether it had the chance to matter, as its stop says."""
+    bit_reason: str | None = None
+    """What was measured of that, and what to set where it missed."""
     reason: str | None = None
     stop_reason: str | None = None
     evidence: Any = None
@@ -343,6 +345,9 @@ def _faults(history: History, journal: files.Journal) -> list[FaultSpan]:
                 line=fault.start_line,
                 stop_line=fault.stop_line,
                 bit=fault.bit,
+                bit_reason=(stop.bit_reason + (f"; it takes {stop.remedy}" if stop.remedy else ""))
+                if stop and stop.bit_reason
+                else None,
                 reason=start.reason if start else None,
                 stop_reason=stop.reason if stop else None,
                 evidence=start.evidence if start else None,

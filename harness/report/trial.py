@@ -108,6 +108,8 @@ def _context(
         "reasons": [reason for reason in (outcome.reasons if outcome else []) if reason not in (trial.error or "")]
         if trial
         else [],
+        "came_to": words.faults(outcome.faults) if outcome else "",
+        "fault_notes": words.fault_notes(outcome.faults) if outcome and outcome.word == "as-expected" else [],
         "outcome_words": words.outcome(outcome.word) if outcome else None,
         "problem": problem,
         "story": story,

@@ -204,6 +204,33 @@ def bit(value: Any) -> str:
     return {True: "it could matter", False: "it had no chance to matter"}.get(value, "by design it can't matter")
 
 
+def faults(counts: Mapping[str, Any] | None) -> str:
+    """What the faults of a trial came to: `3 faults, 3 bit`, `3 faults, 1 bit, 2 missed`, `3 faults, immune`.
+
+    `counts`: how many landed, bit, missed, were immune; None in a cell without faults, which says nothing.
+    """
+    if counts is None:
+        return ""
+    landed = counts.get("landed", 0)
+    if not landed:
+        return "no fault landed"
+    said = {word: counts.get(word, 0) for word in ("bit", "missed", "immune")}
+    said["not measured"] = landed - sum(said.values())
+    parts = [(word, number) for word, number in said.items() if number > 0]
+    if len(parts) == 1 and parts[0][0] in ("immune", "not measured"):
+        return f"{count(landed, 'fault')}, {parts[0][0]}"
+    return ", ".join([count(landed, "fault"), *(f"{number} {word}" for word, number in parts)])
+
+
+def fault_notes(counts: Mapping[str, Any] | None) -> list[str]:
+    """Why faults could not matter by design, or missed, each reason once; of what `faults` takes."""
+    reasons = counts or {}
+    return [
+        *(f"immune by design: {reason}" for reason in reasons.get("immune_by", ())),
+        *(f"missed: {reason}" for reason in reasons.get("missed_by", ())),
+    ]
+
+
 def scalars(evidence: Any) -> str:
     """The plain values at the top of a fault's evidence: `offset 30.0, clocks realtime`."""
     if not isinstance(evidence, Mapping):

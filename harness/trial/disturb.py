@@ -13,6 +13,7 @@ from harness.trial.record import TrialRecord
 from harness.trial.running import Running, Watch
 from nemesis import faults
 from nemesis.base import Stands
+from nemesis.bite import Tally
 
 HOLD_MORE_SECONDS = 60.0
 """How much longer than a fault lasts a contender may be told to hold: for applying it, proving it, and undoing it."""
@@ -30,11 +31,11 @@ class Disturbance:
         self._injector: Injector | None = None
 
     @property
-    def landed(self) -> int | None:
-        """How many faults have landed; None in a trial without faults."""
+    def tally(self) -> Tally | None:
+        """What the faults came to; None in a trial without faults."""
         if self._config.fault == "none":
             return None
-        return self._injector.landed if self._injector else 0
+        return self._injector.tally if self._injector else Tally()
 
     def warm_up(self) -> None:
         """Contenders start; undisturbed until the lock was granted once. Raises HarnessError when nobody gets it."""

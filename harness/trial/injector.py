@@ -16,7 +16,7 @@ from harness.trial.contenders import Contender
 from harness.trial.live import Hold
 from harness.trial.recorder import Recorder
 from nemesis.base import AgentLink, Bites, Fault, Looks, Started, Stopped
-from nemesis.bite import Bite, SeenHold, SeenRequest, SeenWait
+from nemesis.bite import Bite, SeenHold, SeenRequest, SeenWait, Tally
 from nemesis.targets import NoTarget
 
 LASTING_TTLS = 3.0
@@ -232,8 +232,8 @@ class Injector:
         self._environment, self._recorder, self._now, self._epoch = environment, recorder, now, epoch_ns
         self._numbers = itertools.count(1)
         self.said: Callable[[str], None] = lambda line: None
-        self.landed = 0
-        """How many faults have landed so far."""
+        self.tally = Tally()
+        """What the faults so far came to."""
 
     def apply(self, fault: Fault, target: str, hold: Callable[[], None]) -> None:
         """Start the fault, call `hold` (which waits, and may raise), and undo it whatever happened."""
@@ -251,7 +251,6 @@ class Injector:
             hit_at = [moment - self._epoch for moment in _moments(started.evidence, "begin_ns")]
             began = max(began, min(hit_at, default=began))
             self._record(name, fault, target, "start", began, started)
-            self.landed += started.receipt == "landed"
             if started.receipt != "skipped":
                 hold()
                 stood, unasked = True, self._look(fault)
@@ -267,6 +266,8 @@ class Injector:
                 measured: Bite | str | None = unasked
                 if unasked is None and stood and started.receipt == "landed":
                     measured = self._bite(fault, began, at)
+                if started.receipt == "landed":
+                    self.tally = self.tally.with_(measured if isinstance(measured, Bite) else None)
                 self._record(name, fault, target, "stop", at, stopped, measured)
 
     def _stop(self, fault: Fault) -> Stopped:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from harness.trial.ledger import lost_unheard
 from harness.trial.outcome import Outcome, decide
 from harness.trial.record import TrialRecord
 from harness.trial.recorder import write_json
+from nemesis.bite import Tally
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,13 @@ def conclude(
     record: TrialRecord,
     *,
     handovers: int,
-    landed: int | None,
+    tally: Tally | None,
     kept: Sequence[str],
     cancel: threading.Event,
 ) -> TrialResult:
     """Judge, write it all down, and say how it ended. The last phase of a trial, with or without a history.
 
-    `landed` is that of `outcome.decide`; `kept` is handed on; `cancel` is the user's wish to stop, and ends checkers of
+    `tally` is that of `outcome.decide`; `kept` is handed on; `cancel` is the user's wish to stop, and ends checkers of
     others soon.
     """
     record.phase("check")
@@ -63,7 +64,7 @@ def conclude(
         min_grants=config.min_grants,
         min_handovers=config.min_handovers,
         handovers=handovers,
-        landed=landed,
+        tally=tally,
         errors=record.errors,
     )
     record.end_phases()
@@ -75,7 +76,7 @@ def conclude(
     with record.guard("report"):
         report = write_trial(folder)
     if record.errors and outcome.word != "violation":
-        outcome = Outcome("harness-error", record.errors, outcome.valid, outcome.grants, outcome.handovers)
+        outcome = replace(outcome, word="harness-error", reasons=record.errors)
     verdicts = {name: entry["valid"] for name, entry in ((judgement or {}).get("verdicts") or {}).items()}
     record.progress.phase = outcome.word
     required = (judgement or {}).get("required") or ()

@@ -39,6 +39,8 @@ class LiveState:
     handovers: int = 0
     events: int = 0
     last_grant_time: int | None = None
+    came_to: Counter[str] = field(default_factory=Counter)
+    """How many of the faults that are over `bit`, `missed`, were `immune`, or `unmeasured`."""
     active_faults: dict[str, str] = field(default_factory=dict)
     grants_seen: Holds = field(default_factory=Holds)
     asked: Asked = field(default_factory=Asked)
@@ -79,6 +81,7 @@ class LiveState:
                 self.active_faults[event["id"]] = f"{event['kind']} {' '.join(event.get('targets', ()))}".strip()
         else:
             self.active_faults.pop(event["id"], None)
+            self.came_to[{True: "bit", False: "missed", None: "unmeasured"}.get(event.get("bit"), "immune")] += 1
 
     def holder(self) -> Hold | None:
         """The latest grant that is still believed in, or None."""

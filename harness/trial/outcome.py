@@ -4,7 +4,7 @@
     as-expected        0  every required verdict is what was expected of it (true, unless the cell says otherwise)
     violation          1  a verdict is false that was not expected to be, or was expected to be false and is not
     unknown            3  a required verdict could not be decided
-    inconclusive       3  too few grants or hand-overs: the cell proves nothing
+    inconclusive       3  too few grants or hand-overs, or no fault that could have mattered: the cell proves nothing
     harness-error      4  the harness, a node or the clean-up failed
 
 A violation outranks all others: what the history proves stays proven, whatever failed afterwards. Save one: that
@@ -20,6 +20,8 @@ from typing import Any
 
 from checkers.findings import gravest
 from harness.expectations import Verdict, wanted
+from harness.report import words
+from nemesis.bite import Tally
 
 EXIT_CODES = {"as-expected": 0, "violation": 1, "unknown": 3, "inconclusive": 3, "harness-error": 4}
 # In which order words outrank each other over a matrix.
@@ -35,6 +37,8 @@ class Outcome:
     valid: Verdict | None
     grants: int
     handovers: int
+    tally: Tally | None = None
+    """What the faults came to; None in a cell without faults."""
 
     @property
     def exit_code(self) -> int:
@@ -50,7 +54,18 @@ class Outcome:
             "grants": self.grants,
             "handovers": self.handovers,
             "reasons": list(self.reasons),
+            **({} if self.tally is None else {"faults": self.tally.to_json()}),
         }
+
+    @property
+    def faults(self) -> str:
+        """What the faults came to, in words; nothing in a cell without faults."""
+        return words.faults(None if self.tally is None else self.tally.to_json())
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a reader of a green cell must know: why faults could not matter here by design, or missed."""
+        return words.fault_notes(None if self.tally is None else self.tally.to_json())
 
 
 def decide(
@@ -60,18 +75,20 @@ def decide(
     min_grants: int,
     min_handovers: int,
     handovers: int,
-    landed: int | None = None,
+    tally: Tally | None = None,
     errors: Sequence[str] = (),
 ) -> Outcome:
     """The outcome of one cell from the object of `fencepost check --json` (None: the history could not be judged).
 
-    `landed` is how many faults have landed, None in a cell without faults: where all were skipped, nothing was tested.
+    `tally` is what the faults came to, None in a cell without faults. Where none landed, or all that did are known to
+    have missed, nothing was tested. One that can't matter by design has been (and says why); one that doesn't measure
+    it is given the benefit of the doubt.
     """
     if judgement is None or "verdicts" not in judgement:
         reasons = list(errors)
         if judgement is not None and "error" in judgement:
             reasons.append(f"the history can't be read: {judgement['error']}")
-        return Outcome("harness-error", reasons or ["the history was not judged"], None, 0, handovers)
+        return Outcome("harness-error", reasons or ["the history was not judged"], None, 0, handovers, tally)
 
     verdicts: Mapping[str, Mapping[str, Any]] = judgement["verdicts"]
     required: Iterable[str] = judgement["required"]
@@ -100,7 +117,9 @@ def decide(
             unmet.append(f"{name} was expected to be {_word(expected)} and is {_word(found)}")
 
     grants = int(judgement["grants"])
-    few: list[str] = [] if landed is None or landed > 0 else ["no fault landed"]
+    few: list[str] = [] if tally is None or tally.landed > 0 else ["no fault landed"]
+    if tally is not None and tally.toothless:
+        few.append(f"{words.faults(tally.to_json())}: {'; '.join(tally.missed_by[:2])}")
     if grants < min_grants:
         few.append(f"{grants} grants, fewer than {min_grants}")
     if handovers < min_handovers:
@@ -120,7 +139,7 @@ def decide(
         else "as-expected"
     )
     reasons = [*violations, *failures, *unknowns, *few, *unmet]
-    return Outcome(word, reasons, judgement["valid"], grants, handovers)
+    return Outcome(word, reasons, judgement["valid"], grants, handovers, tally)
 
 
 def _word(value: Verdict) -> str:

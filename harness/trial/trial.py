@@ -82,7 +82,7 @@ class Trial:
                 self._config,
                 self._record,
                 handovers=recorder.live.handovers if recorder is not None else 0,
-                landed=self._disturbance.landed,
+                tally=self._disturbance.tally,
                 kept=self._way_out.kept,
                 cancel=self._cancel,
             )

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from harness.expectations import surprising, wanted
+from harness.report import words
 from harness.trial.outcome import EXIT_CODES, decide, worst
+from nemesis.bite import Bite, Tally
 
 REQUIRED = ["lease", "fencing", "linearizable", "fenced", "progress", "faults"]
 
@@ -84,7 +86,7 @@ def test_nothing_broken_where_nothing_happened_accuses_nobody() -> None:
     expect = {"exclusion": False}
     assert word(judgement(grants=0), expect, errors=["contender 0 said no hello"]) == "harness-error"
     assert word(judgement(grants=3), expect) == "inconclusive"
-    assert word(judgement(), expect, landed=0) == "inconclusive"
+    assert word(judgement(), expect, tally=Tally()) == "inconclusive"
     assert word(judgement(progress="unknown"), expect) == "unknown"
 
 
@@ -116,8 +118,8 @@ def test_too_little_is_inconclusive(grants: int, handovers: int) -> None:
 
 def test_a_cell_in_which_no_fault_landed_is_inconclusive() -> None:
     """Skipped faults are no failure, but a cell that had no other shows nothing of what it is named after."""
-    assert word(judgement(), landed=0) == "inconclusive"
-    assert word(judgement(), landed=1) == "as-expected"
+    assert word(judgement(), tally=Tally()) == "inconclusive"
+    assert word(judgement(), tally=Tally(landed=1)) == "as-expected"
 
 
 def test_what_others_did_is_a_harness_error_unless_the_history_proves_a_violation() -> None:
@@ -139,3 +141,61 @@ def test_the_worst_word_speaks_for_a_matrix() -> None:
     assert worst(["as-expected", "unknown", "harness-error"]) == "harness-error"
     assert worst([]) == "harness-error", "a matrix in which nothing ran must never look like a pass"
     assert [EXIT_CODES[name] for name in ("as-expected", "violation", "unknown", "harness-error")] == [0, 1, 3, 4]
+
+
+def tally(*bits: Any) -> Tally:
+    """Of faults that landed: True, False, "immune", or None where it isn't measured."""
+    found = Tally()
+    for bit in bits:
+        remedy = "fault_on of at least 5.4 s" if bit is False else None
+        found = found.with_(None if bit is None else Bite(bit, f"because it is {bit}", remedy=remedy))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("bits", "expected", "said"),
+    [
+        ((True, True, True), "as-expected", "3 faults, 3 bit"),
+        ((True, False, False), "as-expected", "3 faults, 1 bit, 2 missed"),
+        ((False, False), "inconclusive", "2 faults, 2 missed"),
+        (("immune", "immune"), "as-expected", "2 faults, immune"),
+        (("immune", False), "as-expected", "2 faults, 1 missed, 1 immune"),
+        ((None, None), "as-expected", "2 faults, not measured"),
+        ((None, False), "as-expected", "2 faults, 1 missed, 1 not measured"),
+        ((), "inconclusive", "no fault landed"),
+    ],
+)
+def test_a_cell_in_which_no_fault_bit_proves_nothing(bits: tuple[Any, ...], expected: str, said: str) -> None:
+    """It says why, and what to set. Faults that can't matter by design do not make it so, nor those of others that
+    don't measure it.
+    """
+    found = decide(judgement(), expect={}, min_grants=10, min_handovers=4, handovers=20, tally=tally(*bits))
+    assert (found.word, found.faults) == (expected, said)
+    if expected == "inconclusive" and bits:
+        assert found.reasons == ["2 faults, 2 missed: because it is False; it takes fault_on of at least 5.4 s"]
+    told = found.to_json()["faults"]
+    assert words.faults(told) == said
+    assert Tally.from_json(told) == tally(*bits)
+    assert words.fault_notes(told) == found.notes
+
+
+def test_why_a_green_cell_is_green_is_said_once() -> None:
+    """The reason of an immune one, and of one that missed; nothing of those that bit."""
+    found = decide(
+        judgement(),
+        expect={},
+        min_grants=10,
+        min_handovers=4,
+        handovers=20,
+        tally=tally(True, "immune", "immune", False),
+    )
+    assert list(found.notes) == [
+        "immune by design: because it is immune",
+        "missed: because it is False; it takes fault_on of at least 5.4 s",
+    ]
+
+
+def test_a_violation_outranks_a_fault_that_missed() -> None:
+    """What was proven is, with or without it; what did not come where nothing bit accuses nobody."""
+    assert word(judgement(lease=False), tally=tally(False)) == "violation"
+    assert word(judgement(), {"lease": False}, tally=tally(False)) == "inconclusive"
