@@ -31,9 +31,7 @@ from harness.errors import UsageError
 @click.option(
     "--keep",
     type=click.Choice(("all", "telling")),
-    default="all",
-    show_default=True,
-    help="Which runs keep their folders; `telling`: not as expected, the first, the first seen, the worst.",
+    help="Which runs keep their folders (default all); telling: not as expected, the first, the first seen, the worst.",
 )
 @trial_options
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
@@ -45,7 +43,7 @@ def command(
     only_list: bool,
     time_: str | None,
     resume: Path | None,
-    keep: str,
+    keep: str | None,
     results: Path,
     name: str | None,
     runtime_name: str,
@@ -81,7 +79,8 @@ def command(
         if asked or name is not None or only_list:
             words = ", ".join([*asked, *(["name"] if name is not None else []), *(["list"] if only_list else [])])
             raise UsageError(f"--resume goes on with what began in {resume}; it can't be told anything else ({words})")
-        plan, budget = matrix.read_plan(resume)
+        begun = matrix.read_plan(resume)
+        plan, budget, keep = begun.plan, begun.budget, keep or begun.keep
         soak = bool(plan.source.get("soak"))
         if file is not None:
             matrix.check_same(resume, plan, matrix.load(file, plan.source.get("given"), soak=soak))
@@ -116,7 +115,7 @@ def command(
             resume or make(results, name, usual),
             jobs or usual_jobs(),
             cancel,
-            keep=keep,
+            keep=keep or "all",
             seconds=seconds,
             budget=budget,
             resumed=resume is not None,

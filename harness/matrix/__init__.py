@@ -5,8 +5,8 @@
 """
 
 from harness.matrix.plan import DEFAULT, LeftOut, Plan, load, single, take_rule
-from harness.matrix.run import KEEP, MatrixRun
-from harness.matrix.stored import check_same, read_plan
+from harness.matrix.run import MatrixRun
+from harness.matrix.stored import KEEP, check_same, read_plan
 
 __all__ = [
     "DEFAULT", "KEEP", "LeftOut", "MatrixRun", "Plan", "check_same", "load", "read_plan", "single", "take_rule",

@@ -45,7 +45,6 @@ WRITING_SHARE = 0.05
 """Of the time, that keeping matrix.json up to date may take."""
 MOST_FAILURES = 10
 """So many harness errors one after the other end a matrix of many runs: it would only fail through the night."""
-KEEP = ("all", "telling")
 
 
 @dataclass
@@ -57,7 +56,7 @@ class MatrixRun:
     jobs: int
     cancel: threading.Event = field(default_factory=threading.Event)
     keep: str = "all"
-    """Which runs keep their folders: "all", or "telling" ones (docs/matrix.md)."""
+    """Which runs keep their folders, one of `stored.KEEP`."""
     seconds: float | None = None
     """How long the matrix may work from now on; None = as long as `budget` says."""
     budget: float | None = None
@@ -75,9 +74,15 @@ class MatrixRun:
     """Where the folders went that were left by runs that had not ended."""
     on_start: Callable[[str, Progress], None] = lambda name, progress: None
     on_result: Callable[[TrialResult], None] = lambda result: None
-    started: float = field(default_factory=time.monotonic)
+    now: Callable[[], float] = time.monotonic
+    """The clock by which the time of a soak runs."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _rounds: Rounds | None = None
+    _before: float = 0.0
+    """Seconds that earlier sessions worked."""
+
+    def __post_init__(self) -> None:
+        self._started = self.now()
 
     def run(self, runtime: Runtime) -> list[TrialResult]:
         """Run all cells on `jobs` lanes until each has had enough runs, or the time is over.
@@ -114,7 +119,7 @@ class MatrixRun:
         elif pages is not None and pages.sessions:
             self.budget = pages.sessions[-1].budget
         if not self.resumed:
-            stored.write_plan(self.folder, self.plan, self.budget)
+            stored.write_plan(self.folder, self.plan, self.budget, self.keep)
         self._book = Book(self.folder)
         try:
             self._recover(pages)
@@ -203,7 +208,7 @@ class MatrixRun:
     @property
     def spent(self) -> float:
         """Seconds that the matrix has worked, all sessions together."""
-        return self._before + time.monotonic() - self.started
+        return self._before + self.now() - self._started
 
     # -- one run
 
@@ -216,14 +221,14 @@ class MatrixRun:
         with self._lock:
             self.active[name] = progress
         self.on_start(name, progress)
-        began = time.monotonic()
+        began = self.now()
         try:
             result = self.trial(config, folder, runtime, lane=lane, cancel=self.cancel, progress=progress).run()
         except (FencepostError, OSError) as error:
             # Not even its folder could be written: there is nothing to judge, and the matrix must say so.
             outcome = Outcome("harness-error", [redaction.text(str(error))], None, 0, 0)
             result = TrialResult(folder, config, outcome, {}, None)
-        run = self._entry(cell, number, result, time.monotonic() - began)
+        run = self._entry(cell, number, result, self.now() - began)
         with self._lock:
             self.active.pop(name)
         self._enter(run)

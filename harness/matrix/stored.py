@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,31 @@ from harness.trial.config import TrialConfig, from_mapping, resolve
 from harness.trial.recorder import write_json
 
 PLAN = "plan.json"
+KEEP = ("all", "telling")
+"""Which runs keep their folders: all, or those that tell something (docs/matrix.md)."""
 UNFINISHED = "unfinished"
 """The folder for what runs left that did not end."""
 
 
-def write_plan(folder: Path, plan: Plan, budget: float | None) -> None:
+@dataclass(frozen=True)
+class Begun:
+    """What a matrix began with."""
+
+    plan: Plan
+    budget: float | None
+    """For how many seconds it shall go on; None where it ends by itself."""
+    keep: str
+    """Which runs keep their folders."""
+
+
+def write_plan(folder: Path, plan: Plan, budget: float | None, keep: str) -> None:
     """Store what a matrix begins with. Raises HarnessError when the disk doesn't take it."""
     record = {
         "format": 1,
         "file": plan.path.name,
         "source": plan.source,
         "for_seconds": budget,
+        "keep": keep,
         "cells": [
             {"config": msgspec.to_builtins(config), "rule": msgspec.to_builtins(rule)}
             for config, rule in zip(plan.cells, plan.rules, strict=True)
@@ -42,8 +57,8 @@ def write_plan(folder: Path, plan: Plan, budget: float | None) -> None:
     write_json(folder / PLAN, record)
 
 
-def read_plan(folder: Path) -> tuple[Plan, float | None]:
-    """The plan of a matrix that began in this folder, and for how many seconds it shall go on (None: no such time).
+def read_plan(folder: Path) -> Begun:
+    """What the matrix in this folder began with.
 
     Raises UsageError where none did, ConfigError (file, key, reason) for a plan that can't be read or whose cells can't
     be run by this version, or whose secrets aren't set.
@@ -61,11 +76,14 @@ def read_plan(folder: Path) -> tuple[Plan, float | None]:
         left_out = [LeftOut(dict(left["cell"]), str(left["rule"])) for left in data["left_out"]]
         plan = Plan(Path(str(data["file"])), cells, left_out, rules, data["source"])
         budget = None if data["for_seconds"] is None else float(data["for_seconds"])
+        begun = Begun(plan, budget, str(data["keep"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # msgspec's own is a ValueError
         raise ConfigError(path, None, f"not the plan of a matrix: {type(error).__name__}: {error}") from None
     if not cells:
         raise ConfigError(path, "cells", "there are none")
-    return plan, budget
+    if begun.keep not in KEEP:
+        raise ConfigError(path, "keep", f"must be one of {', '.join(KEEP)}, not {begun.keep!r}")
+    return begun
 
 
 def _config(data: Any, path: Path, key: str) -> TrialConfig:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness import cli
-from harness.commands.many import pooled_table
+from harness.commands.many import _title, pooled_table
 from harness.commands.view import Screen
 from harness.errors import ConfigError, UsageError
 from harness.matrix import plan as plans
@@ -254,20 +253,30 @@ def test_the_list_says_how_many_runs(tmp_path: Path) -> None:
 
 
 def test_a_soak_ends_in_time(tmp_path: Path) -> None:
-    """Round after round with fresh seeds; the page tells of every run."""
-    plan = plan_of(tmp_path, TWO.format("warmup = 0\nduration = 0\nfault_on = 0.1\nrecovery = 0"), soak=True)
-    pause = threading.Event()
+    """Round after round with fresh seeds, by a clock that only runs in trials; what can't end in time isn't begun."""
+    plan = plan_of(tmp_path, TWO.format(""), soak=True)
+    clock = [1000.0]
+
+    def passes(config: TrialConfig) -> None:
+        clock[0] += 30.0
+
     run = matrix(
         plan,
         tmp_path / "m",
-        seconds=0.4,
-        trial=lambda *given, **more: FakeTrial(*given, **more, before=lambda config: bool(pause.wait(0.02))),
+        seconds=200.0,
+        now=lambda: clock[0],
+        trial=lambda *given, **more: FakeTrial(*given, **more, before=passes),
     )
+    assert _title(run) == "2 cells, 1 side by side, 0 runs"  # before it has begun
     run.run(None)  # type: ignore[arg-type]
-    counts = [len(runs) for runs in run.runs.values()]
-    assert len(counts) == 2
-    assert max(counts) - min(counts) <= 1
-    assert 4 <= sum(counts) <= 20
-    assert run.spent < 0.6
-    every = [each.seed for each in run.runs[0]]
-    assert len(set(every)) == len(every)
+    assert [len(runs) for runs in run.runs.values()] == [3, 3]
+    assert run.spent == 180.0
+    assert len({each.seed for each in run.runs[0]}) == 3
+    assert _title(run).startswith("2 cells, 1 side by side, 6 runs, 0 min left, ")
+
+
+def test_a_soak_is_shown_before_it_goes_on(tmp_path: Path) -> None:
+    """Its title asks for the time that is left before anybody has read how much was spent."""
+    plan = plan_of(tmp_path, TWO.format(""), soak=True)
+    run = matrix(plan, tmp_path / "m", resumed=True, budget=240.0)
+    assert _title(run) == "2 cells, 1 side by side, 0 runs, 4 min left"

@@ -28,8 +28,8 @@ FOUR = '[defaults]\nrepeat = {}\n[axes]\nsystem = ["redis", "etcd"]\nfault = ["n
 
 def resumed(folder: Path, **more: Any) -> MatrixRun:
     """The matrix in a folder, ready to go on."""
-    plan, budget = read_plan(folder)
-    return matrix(plan, folder, resumed=True, budget=budget, **more)
+    begun = read_plan(folder)
+    return matrix(begun.plan, folder, resumed=True, budget=begun.budget, keep=begun.keep, **more)
 
 
 def interrupted_after(plan: Plan, folder: Path, runs: int) -> MatrixRun:
@@ -185,21 +185,34 @@ def test_a_run_without_its_line_that_did_not_end_is_run_again(tmp_path: Path, wh
 
 def test_a_soak_goes_on_for_what_was_left_of_its_time(tmp_path: Path) -> None:
     """Sessions add up, a further time goes on top, and when it is over nothing begins."""
-    plan = plan_of(tmp_path, '[defaults]\nwarmup=0\nduration=0\nrecovery=0\n[axes]\nsystem = ["redis"]', soak=True)
-    run = matrix(plan, tmp_path / "m", seconds=0.15)
-    run.run(None)  # type: ignore[arg-type]
-    done = sum(run.words.values())
-    assert done > 1
-    over = resumed(tmp_path / "m")
+    plan = plan_of(tmp_path, '[axes]\nsystem = ["redis"]', soak=True)
+    clock = [1000.0]
+    cancel = threading.Event()
+
+    def passes(config: TrialConfig) -> None:
+        clock[0] += 30.0
+        if clock[0] == 1060.0:  # in the second run
+            cancel.set()
+
+    def trial(*given: Any, **more: Any) -> FakeTrial:
+        return FakeTrial(*given, **more, before=passes)
+
+    more: dict[str, Any] = {"now": lambda: clock[0], "trial": trial}
+    matrix(plan, tmp_path / "m", seconds=200.0, cancel=cancel, **more).run(None)  # type: ignore[arg-type]
+    assert counted(tmp_path / "m") == [(0, 1)]
+    clock[0] += 5000.0  # nobody works on it meanwhile
+    left = resumed(tmp_path / "m", **more)
+    left.run(None)  # type: ignore[arg-type]
+    # 60 s were spent, so four runs of 30 s fit into what was left of 200 s.
+    assert counted(tmp_path / "m") == [(0, run) for run in range(1, 6)]
+    assert (left.budget, left.spent) == (200.0, 180.0)
+    over = resumed(tmp_path / "m", **more)
     over.run(None)  # type: ignore[arg-type]
-    assert over.budget == pytest.approx(0.15)
-    assert sum(over.words.values()) - done <= 3  # what a last run left of the time
-    more = resumed(tmp_path / "m", seconds=0.15)
-    more.run(None)  # type: ignore[arg-type]
-    assert more.budget == pytest.approx(0.15 + more._before)
-    numbers = [number for _, number in counted(tmp_path / "m")]
-    assert numbers == list(range(1, len(numbers) + 1))
-    assert len(numbers) > sum(over.words.values())
+    assert len(counted(tmp_path / "m")) == 5
+    longer = resumed(tmp_path / "m", seconds=70.0, **more)
+    longer.run(None)  # type: ignore[arg-type]
+    assert longer.budget == 250.0
+    assert counted(tmp_path / "m") == [(0, run) for run in range(1, 8)]
 
 
 def test_the_plan_goes_on_whatever_became_of_the_file(tmp_path: Path) -> None:
@@ -207,8 +220,9 @@ def test_the_plan_goes_on_whatever_became_of_the_file(tmp_path: Path) -> None:
     text = FOUR.format(2)
     plan = plan_of(tmp_path, text, given={"ttl": 3.0})
     interrupted_after(plan, tmp_path / "m", 1)
-    stored, budget = read_plan(tmp_path / "m")
-    assert budget is None
+    begun = read_plan(tmp_path / "m")
+    stored = begun.plan
+    assert (begun.budget, begun.keep) == (None, "all")
     assert list(stored.cells) == list(plan.cells)
     assert list(stored.rules) == list(plan.rules)
     check_same(tmp_path / "m", stored, plan_of(tmp_path, "# a comment\n" + text, given=stored.source["given"]))
@@ -223,7 +237,10 @@ def test_the_plan_goes_on_whatever_became_of_the_file(tmp_path: Path) -> None:
     [
         ("{", "not JSON"),
         ("{}", "not the plan of a matrix: KeyError"),
-        ('{"cells": [], "left_out": [], "file": "x", "source": {}, "for_seconds": null}', "cells: there are none"),
+        (
+            '{"cells": [], "left_out": [], "file": "x", "source": {}, "for_seconds": null, "keep": "all"}',
+            "cells: there are none",
+        ),
         ('{"cells": [{"config": {"systm": 3}, "rule": {}}]}', r"cells\[1\]\.config\.systm: unknown key"),
         ('{"format": 9}', "format: is 9"),
     ],
