@@ -14,10 +14,11 @@ import docker
 
 from harness.engine import connect, telling
 from harness.images import claims
-from harness.images.catalogue import BUILT, Catalogue, ImageRef, Origin
+from harness.images.catalogue import Catalogue, ImageRef, Origin
 from harness.images.halting import Halt, Halted
 from harness.images.maker import Maker, Pull, bootstrapped, one_at_a_time
 from harness.images.recipes import names
+from harness.images.references import BUILT, from_environment, why_not
 
 __all__ = [
     "BUILT",
@@ -28,11 +29,13 @@ __all__ = [
     "Pull",
     "connect",
     "ensure",
+    "from_environment",
     "listing",
     "names",
     "prune",
     "remove_all",
     "resolve",
+    "why_not",
 ]
 
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import docker
 
-from harness.errors import RuntimeUnavailable
+from harness.errors import RuntimeUnavailable, UsageError
 from harness.images.build import inspect, version_of
 from harness.images.recipes import HIDDEN, load_all, unknown
+from harness.images.references import BUILT, from_environment, why_not
 
 Origin = Literal["built", "pulled", "given"]
-
-BUILT = "built"
-"""In place of a reference: use the image built here, even where the official one is present."""
-
-ENVIRONMENT = "FENCEPOST_IMAGE_"
-"""FENCEPOST_IMAGE_ETCD names the image for etcd."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +33,13 @@ class Catalogue:
     def __init__(self, client: docker.DockerClient, overrides: Mapping[str, str] | None = None) -> None:
         self.client = client
         self.recipes = load_all()
-        environment = {
-            key.removeprefix(ENVIRONMENT).lower().replace("_", "-"): value
-            for key, value in os.environ.items()
-            if key.startswith(ENVIRONMENT) and value
-        }
-        self._named = {**environment, **(overrides or {})}
+        self._named = {**from_environment(), **(overrides or {})}
 
     def given(self, name: str) -> str | None:
-        """The reference that the user gave for a name, if any."""
+        """The reference that the user gave for a name, if any. UsageError for one that can't be a reference."""
         named = self._named.get(name)
+        if named is not None and (reason := why_not(named)) is not None:
+            raise UsageError(f"image {name}: {reason}")
         return None if named == BUILT else named
 
     def official(self, name: str) -> str | None:

@@ -79,6 +79,15 @@ class Contender(msgspec.Struct, frozen=True, kw_only=True):
     hello: dict[str, Any] | None = None
     bye: dict[str, Any] | None = None
 
+    @property
+    def client(self) -> str | None:
+        """`etcd (requests 2.32)` or `redis 8.1.0`, from what it said of itself."""
+        said = (self.hello or {}).get("client")
+        if isinstance(said, Mapping):
+            name, library = str(said.get("name") or ""), str(said.get("library") or "")
+            return (library if library.startswith(name) else f"{name} ({library})" if library else name) or None
+        return str(said) if said else None
+
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """`trial.json`, as far as the report uses it. All is optional: a trial that failed early knows little."""

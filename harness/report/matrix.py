@@ -84,7 +84,7 @@ COLUMNS = {
 
 def write(folder: Path, out: Path | None = None) -> Path:
     """Writes a matrix's page; see `harness.report.write_matrix`."""
-    matrix = files.read_matrix(folder)
+    matrix = _with_clients(folder, files.read_matrix(folder))
     target = out or folder / files.INDEX
     trials = [_trial(folder, matrix, number) for number in range(len(matrix.cells))]
     table = _table(trials)
@@ -214,8 +214,23 @@ def _table(trials: Sequence[Trial]) -> pd.DataFrame:
 # -- the grid
 
 
+def _with_clients(folder: Path, matrix: files.Matrix) -> files.Matrix:
+    """The matrix with what its contenders asked with as a parameter of each cell, where their hellos tell."""
+    cells = []
+    for each in matrix.cells:
+        trial = files.read_trial(folder / each.trial)
+        clients = {contender.client for contender in (trial.contenders if trial else {}).values()} - {None}
+        if clients:
+            told = {"client": words.listing(sorted(map(str, clients)))}
+            cell = msgspec.structs.replace(each.cell, parameters={**each.cell.parameters, **told})
+            each = msgspec.structs.replace(each, cell=cell)
+        cells.append(each)
+    return msgspec.structs.replace(matrix, cells=cells)
+
+
 def _differing(matrix: files.Matrix) -> list[str]:
-    """The parameters in which cells of the same system and fault differ."""
+    """The parameters in which cells of the same system and fault differ. Seeds mostly do, drawn as they are: they are
+    told where cells differ in nothing else."""
     seen: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for each in matrix.cells:
         seen.setdefault((each.cell.system, each.cell.fault), []).append(
@@ -223,9 +238,12 @@ def _differing(matrix: files.Matrix) -> list[str]:
         )
     names: dict[str, None] = {}
     for parameters in seen.values():
-        for name in dict.fromkeys(key for each in parameters for key in each):
+        for name in dict.fromkeys(key for each in parameters for key in each if key != "seed"):
             if any(each.get(name) != parameters[0].get(name) for each in parameters):
                 names[name] = None
+        told = [repr([(name, each.get(name)) for name in names]) for each in parameters]
+        if len(set(told)) < len(told):
+            names["seed"] = None
     return list(names)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -98,9 +99,11 @@ def parameters(cell: files.Cell, differing: Sequence[str]) -> str:
 
 
 def _parameter(name: str, value: Any) -> str:
+    """`naive`, `ttl 3.0`; of a table (`fault_options.offset`) its key."""
     if name == "guarded" and isinstance(value, bool):
         return "guarded" if value else "naive"
-    return f"{name} {value}"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"{name.rpartition('.')[2]} {text}"
 
 
 def link_to(folder: Path, target: Path, trial: str) -> str | None:

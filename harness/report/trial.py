@@ -263,7 +263,7 @@ def _contenders(story: Story) -> list[dict[str, Any]]:
                 "lock": at.lock if several else None,
                 "node": at.node,
                 "kind": None if at.guarded is None else "guarded" if at.guarded else "naive",
-                "client": _client(contender),
+                "client": contender.client if contender else None,
                 "counts": _counts(contender),
                 "asked": sum(whole(row, f"acquire_{outcome}") for outcome in ("ok", "fail", "info")),
                 "granted": whole(row, "grants"),
@@ -292,15 +292,6 @@ def _real(row: Mapping[Any, Any], name: str) -> float | None:
     return None if value is None or pd.isna(value) else float(value)
 
 
-def _client(contender: files.Contender | None) -> str | None:
-    """`etcd (requests 2.32)` or `redis 8.1.0`, from what the contender said of itself."""
-    said = (contender.hello or {}).get("client") if contender else None
-    if isinstance(said, Mapping):
-        name, library = str(said.get("name") or ""), str(said.get("library") or "")
-        return (library if library.startswith(name) else f"{name} ({library})" if library else name) or None
-    return str(said) if said else None
-
-
 def _counts(contender: files.Contender | None) -> str | None:
     """`434 polls, 1 reconnects`: what a contender counted by itself, zeros and what the table has already left out."""
     told = (contender.bye or {}) if contender else {}
@@ -320,7 +311,7 @@ def _facts(trial: files.Trial | None, story: Story | None) -> list[tuple[str, st
         facts += [(name, _version(version)) for name, version in trial.versions.items() if version is not None]
         if trial.cell:
             facts += [(name, _short(value)) for name, value in trial.cell.parameters.items() if value is not None]
-        if trial.config.get("seed") is not None:
+        if trial.config.get("seed") is not None and "seed" not in dict(facts):
             facts.append(("seed", str(trial.config["seed"])))
     if story is not None:
         meta = story.meta

@@ -107,7 +107,7 @@ class Cluster:
             if not running:
                 tail = redaction.raw(node.logs())[-400:].decode(errors="replace").strip()
                 raise NotHealthy(
-                    f"{self.system.name} on {name} is {word} while starting (seen: {seen}); "
+                    f"{self.system.name} on {name} ended while it was starting: it {word} (seen: {seen}); "
                     f"its last words: {tail or 'none'}"
                 )
 

@@ -20,6 +20,7 @@ import msgspec
 
 from harness import registry, secrets
 from harness.errors import ConfigError, UsageError
+from harness.images import from_environment, why_not
 from harness.systems.base import LeaseTerms, Settings, terms_of
 from harness.trial.timing import timing
 from nemesis import faults
@@ -31,6 +32,12 @@ Verdict = bool | str
 """True, False or "unknown"; in an expectation also "any"."""
 
 VERDICT_WORDS = ("unknown", "any")
+
+
+#: Keys that a cell tells elsewhere, or that make no other trial.
+_TOLD_APART = frozenset(
+    {"system", "workload", "fault", "guarded", "servers", "ttl", "secrets", "expect", "expect_reason"}
+)
 
 
 class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -142,13 +149,22 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "system": self.system,
             "workload": self.workload,
             "fault": self.fault,
-            "parameters": {
-                "guarded": self.guarded,
-                "servers": self.servers,
-                "ttl": self.ttl,
-                **({} if self.client is None else {"client": self.client}),
-            },
+            "parameters": {"guarded": self.guarded, "servers": self.servers, "ttl": self.ttl, **self._unusual()},
         }
+
+    def _unusual(self) -> dict[str, Any]:
+        """What else is not as usual, the seed included, by its key; of a table each: `fault_options.offset`."""
+        derived = self.derived() if self.fault_on is not None else {}
+        found: dict[str, Any] = {}
+        for field in msgspec.structs.fields(TrialConfig):
+            name, value = field.name, getattr(self, field.name)
+            if name in _TOLD_APART or value in (field.default, derived.get(name), []):
+                continue
+            if isinstance(value, dict):
+                found |= {f"{name}.{key}": item for key, item in value.items()}
+            else:
+                found[name] = value
+        return found
 
     def slug(self) -> str:
         """A name for its folder: "etcd-freeze-holder"; says what isn't usual."""
@@ -163,7 +179,7 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return re.sub(r"[^A-Za-z0-9_.-]+", "-", "-".join(parts))
 
     def repeat_command(self) -> str:
-        """The command line that runs this cell again."""
+        """The command line that runs this cell again, images that the environment named included."""
         usual = {field.name: field for field in msgspec.structs.fields(TrialConfig)}
         resolved = self.fault_on is not None  # of another, what it says is all that there is
         derived = self.derived() if resolved else {}
@@ -183,6 +199,8 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             elif name == "secrets":
                 words += [f"--secret {_plain(key)}" for key in value]
             elif isinstance(value, dict):
+                if name == "images":
+                    value = {image: value[image] for image in self.images_needed() if image in value}
                 flag = {"images": "--image", "expect": "--expect"}.get(name, flag.removesuffix("s"))
                 words += [f"{flag} {key}={_plain(item)}" for key, item in value.items()]
             else:
@@ -276,11 +294,15 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
         raise bad("system_options", str(error)) from error
     if (reason := _not_granted(config, terms)) is not None:
         raise bad("ttl", reason)
+    if config.seed is not None and not 0 <= config.seed < 2**63:
+        raise bad("seed", f"must be a whole number from 0 to {2**63 - 1}, not {config.seed}")
+    known = _image_names()
     derived = config.derived(terms)
     filled = msgspec.structs.replace(
         config,
         servers=servers,
         seed=config.seed if config.seed is not None else random.SystemRandom().randrange(2**31),
+        images={**{name: named for name, named in from_environment().items() if name in known}, **config.images},
         **{name: value for name, value in derived.items() if getattr(config, name) is None},
     )
     in_range(
@@ -291,9 +313,11 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
         ("progress_bound", 0.1, 86400),
     )
 
-    for name in config.images:
-        if name not in (known := _image_names()):
+    for name, reference in filled.images.items():
+        if name not in known:
             raise bad(f"images.{name}", f"unknown image (known: {', '.join(known)})")
+        if (reason := why_not(reference)) is not None:
+            raise bad(f"images.{name}", reason)
     settings = Settings(config.ttl, servers, system.image, options)
     try:
         # Addresses from the range for documentation: only the options are looked at.
@@ -322,7 +346,7 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
     try:
         schedule = filled.make_schedule()
     except UsageError as error:
-        raise bad("schedule", str(error)) from error
+        raise bad("schedule", str(error).removeprefix("schedule: ")) from error
     if kind != "none" and schedule.cycle().next(0.0) is None:
         raise bad(
             "duration" if config.duration is not None or "duration" in config.schedule else "fault_on",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,37 @@ def test_a_cell_says_what_its_word_leaves_out(page: Page) -> None:
     """As expected, and yet two believed at once: in the cell, not in its colour alone; nothing where nothing is."""
     told = "true of what was required; exclusion and damage are false, and not required"
     assert page.text.count(told) == 1
+
+
+def test_cells_of_one_place_say_in_what_they_differ(folder: Path, tmp_path: Path) -> None:
+    """Options, images and clients by their name; the seed where it is all that tells them apart."""
+    folder = shutil.copytree(folder, tmp_path / "matrix")
+    matrix = json.loads((folder / "matrix.json").read_text())
+    first = matrix["cells"][0]
+    several = []
+    for number, (more, client) in enumerate(
+        [
+            ({"fault_options.offset": 30}, "redis 8.1.0"), ({"fault_options.offset": 60}, "redis 8.1.0"),
+            ({"images.redis": "redis:7.2"}, "redis 5.0"), ({"images.redis": "redis:7.2"}, "redis 5.0"),
+        ]
+    ):  # fmt: skip
+        name = f"cell-{number}"
+        write_trial_folder(folder / name, Scene(seconds=2, freezes=()).run(), contenders={
+            "0": {"hello": {"client": {"name": "redis", "library": client}}}
+        })  # fmt: skip
+        parameters = {**first["cell"]["parameters"], "seed": 100 + number, **more}
+        several.append({**first, "trial": name, "cell": {**first["cell"], "parameters": parameters}})
+    (folder / "matrix.json").write_text(json.dumps(matrix | {"cells": several, "planned": None}))
+    text = page_of(write_matrix(folder)).text
+    for told in (
+        "offset 30, client redis 8.1.0, seed 100", "offset 60, client redis 8.1.0, seed 101",
+        "client redis 5.0, redis redis:7.2, seed 102", "client redis 5.0, redis redis:7.2, seed 103",
+    ):  # fmt: skip
+        assert told in text, text[:3000]
+    (folder / "matrix.json").write_text(json.dumps(matrix | {"cells": several[:2], "planned": None}))
+    text = page_of(write_matrix(folder)).text
+    assert "offset 60" in text
+    assert "seed" not in text
 
 
 def test_only_the_surprise_is_flagged(page: Page) -> None:

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from harness import registry
 from harness.cli import cli
 from harness.errors import ConfigError, UsageError
+from harness.images import why_not
 from harness.trial.config import TrialConfig, from_mapping, resolve
 
 
@@ -39,7 +40,9 @@ def test_resolving_fills_in_what_follows() -> None:
         ({"system": "etcd", "fault": "clock-leader", "fault_options": {"ofset": 3}}, "fault: .*ofset"),
         ({"system": "etcd", "fault": "kill-n4"}, "fault: this trial has no node 'n4'"),
         ({"system": "redis", "fault": "partition-leader"}, "makes no sense: a single server"),
-        ({"system": "etcd", "schedule": {"kind": "sometimes"}}, "schedule: .*kind"),
+        ({"system": "etcd", "schedule": {"kind": "sometimes"}}, "^schedule: parameter .kind"),
+        ({"system": "etcd", "seed": -1}, "seed: must be a whole number from 0 to 9223372036854775807, not -1"),
+        ({"system": "etcd", "images": {"etcd": "../.."}}, "images.etcd: '../..' is no image reference"),
         ({"system": "etcd", "expect": {"leese": False}}, "expect.leese: unknown verdict"),
         ({"system": "etcd", "expect": {"lease": "perhaps"}}, 'expect.lease: must be true, false, "unknown" or "any"'),
     ],
@@ -75,6 +78,55 @@ def test_the_command_that_repeats_a_cell_gives_the_same_cell() -> None:
         key: value for key, value in context.params.items() if key not in ("results", "name", "keep", "runtime_name")
     }
     assert resolve(from_mapping(given(values))) == config
+
+
+def test_images_that_the_environment_names_are_part_of_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command that repeats it gives them, where another environment may not; what is given outright goes first."""
+    monkeypatch.setenv("FENCEPOST_IMAGE_ETCD", "my/etcd:3.6")
+    monkeypatch.setenv("FENCEPOST_IMAGE_CONTENDER", "my/contender:2")
+    monkeypatch.setenv("FENCEPOST_IMAGE_REDIS", "my/redis:7")
+    monkeypatch.setenv("FENCEPOST_IMAGE_MOON", "my/moon:1")
+    config = resolve(TrialConfig(system="etcd", seed=1, images={"contender": "your/contender:3"}))
+    told = "fencepost run etcd --seed 1 --image etcd=my/etcd:3.6 --image contender=your/contender:3"
+    assert config.repeat_command() == told
+    monkeypatch.setenv("FENCEPOST_IMAGE_ETCD", "http://x")
+    with pytest.raises(ConfigError, match=r"images\.etcd: 'http://x' is no image reference"):
+        resolve(TrialConfig(system="etcd"))
+
+
+@pytest.mark.parametrize(
+    ("reference", "legal"),
+    [
+        ("redis", True), ("redis:7.2", True), ("registry.example:5000/a/b_c:x", True), ("[::1]:5000/a", True),
+        ("a/b@sha256:" + "0" * 64, True), ("sha256:" + "0" * 64, True), ("localhost/x:1.2-3_4", True), ("built", True),
+        ("../..", False), ("/x", False), ("a//b", False), ("foo:", False), (":tag", False), ("x y", False),
+        ("UPPER/case", True), ("UPPER", False), ("a/UPPER", False), ("redis:7.2?x=1", False), ("a@sha256:zz", False),
+        ("http://x/y", False), ("", False), ("x\n", False),
+    ],
+)  # fmt: skip
+def test_what_can_be_the_reference_of_an_image(reference: str, legal: bool) -> None:
+    """By the engine's own grammar: what it would answer with "page not found" is never asked."""
+    assert (why_not(reference) is None) == legal
+
+
+def test_a_cell_tells_all_that_is_not_usual() -> None:
+    """Options of all kinds, each by itself, images and the seed: whatever two cells of a matrix may differ in."""
+    config = resolve(
+        TrialConfig(
+            system="etcd", fault="clock-leader", contenders=3, seed=7, min_grants=1, fault_options={"offset": 60},
+            images={"etcd": "my/etcd:3.6"}, schedule={"kind": "random"}, expect={"lease": "any"},
+        )
+    )  # fmt: skip
+    assert config.cell()["parameters"] == {
+        "guarded": True, "servers": 3, "ttl": 2.0, "contenders": 3, "seed": 7, "min_grants": 1,
+        "fault_options.offset": 60, "images.etcd": "my/etcd:3.6", "schedule.kind": "random",
+    }  # fmt: skip
+    assert resolve(TrialConfig(system="etcd", seed=7)).cell()["parameters"].keys() == {
+        "guarded",
+        "servers",
+        "ttl",
+        "seed",
+    }
 
 
 def test_every_built_in_entry_point_loads() -> None:
