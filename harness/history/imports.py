@@ -44,7 +44,7 @@ DEFAULT_RELEASE_FAIL = "unknown"
 """Of two accounts of a history the one that clears the accused counts, so this one is the default."""
 
 #: Names that `Options.fields` can map: keys of an operation, and the three operations themselves.
-KEYS = ("type", "f", "process", "time", "index", "value", "lock", "token", "ttl", "lease_from", "held")
+KEYS = ("type", "f", "process", "time", "index", "value", "lock", "token", "ttl", "lease_from", "held", "proves")
 OPERATIONS = ("acquire", "release", "renew")
 
 #: A comment with which `exports.to_edn` begins: the rest of it is the history's meta line, as JSON. A file that has it
@@ -281,7 +281,7 @@ class _Source:
         if f not in theirs_to_ours:
             return _Half(line, position, 0, process, kind, f"other {f}", keys)
         f = theirs_to_ours[f]
-        for name in ("lock", "ttl", "lease_from", "held"):
+        for name in ("lock", "ttl", "lease_from", "held", "proves"):
             if name in paths and (item := _plain(_at(value, paths[name]))) is not None:
                 keys[name] = _shown(item) if name == "lock" and not isinstance(item, str) else item
         if f == "acquire" and kind == "ok":

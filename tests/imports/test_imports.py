@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from checkers import judge
 from harness.errors import HistoryError, UsageError
 from harness.history import imports
 from harness.history.events import NONE, TYPES, History
@@ -42,6 +43,21 @@ def rows(history: History) -> list[tuple[Any, ...]]:
         )
         for row in range(len(history))
     ]
+
+
+def test_an_answer_that_proves_nothing_can_be_mapped(tmp_path: Path) -> None:
+    """A service that answers ok for whatever it is asked is no witness against the next grant."""
+    text = """\
+{:type :invoke, :f :acquire, :process 0, :time 0}
+{:type :ok, :f :acquire, :process 0, :time 1000000000}
+{:type :invoke, :f :acquire, :process 1, :time 70000000000}
+{:type :ok, :f :acquire, :process 1, :time 71000000000}
+{:type :invoke, :f :release, :process 0, :time 72000000000}
+{:type :ok, :f :release, :process 0, :time 73000000000, :checked false}
+"""
+    path = written(tmp_path, text, "history.edn")
+    for fields, valid in ({}, False), ({"proves": "checked"}, True):
+        assert judge(imports.read(path, ttl=60, fields=fields)).verdicts["lease"].valid is valid
 
 
 EXPECTED = [
