@@ -220,7 +220,7 @@ def _with_clients(folder: Path, matrix: files.Matrix) -> files.Matrix:
     for each in matrix.cells:
         trial = files.read_trial(folder / each.trial)
         clients = {contender.client for contender in (trial.contenders if trial else {}).values()} - {None}
-        if clients:
+        if clients and "client" not in each.cell.parameters:
             told = {"client": words.listing(sorted(map(str, clients)))}
             cell = msgspec.structs.replace(each.cell, parameters={**each.cell.parameters, **told})
             each = msgspec.structs.replace(each, cell=cell)
