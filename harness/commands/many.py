@@ -150,7 +150,7 @@ def pooled_table(run: MatrixRun) -> Table:
         config, all_of_it = run.plan.cells[cell], pooled.pool(runs)
         table.add_row(
             config.system + (f" x{config.servers}" if config.servers not in (None, 1, 3) else ""),
-            config.fault,
+            config.fault_words(),
             "guarded" if config.guarded else "naive",
             spelled.runs(all_of_it),
             Text(spelled.outcomes(all_of_it), style=STYLES[pooled.representative(runs).word]),
