@@ -188,6 +188,7 @@ class TrialEnvironment:
 
     def restart_contender(self, node: str) -> None:
         self._check()
+        self._told.pop(node, None)  # who was told is dead
         self._contenders[node].restart(self._check)
 
     def settle(self) -> None:

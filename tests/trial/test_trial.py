@@ -117,6 +117,26 @@ def test_a_frozen_holder_damages_the_unfenced_resource_alone(engine: docker.Dock
     assert of_site(engine, told["site"]) == []
 
 
+def test_a_killed_holder_lives_again_and_the_trial_goes_on(tmp_path: Path) -> None:
+    """Its end is a crash and nobody's doing, its lease ran out meanwhile, and it acquires again under its number."""
+    done = fencepost(
+        *("run", "redis", "--fault", "kill-holder", "--ttl", "1", "--results", str(tmp_path), "--name", "t", *SHORT),
+    )
+    folder = tmp_path / "t"
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = events(folder)
+    (crash,) = (event for event in told if event["f"] == "crash")
+    start, stop = (event for event in told if event["f"] == "fault")
+    assert (start["kind"], start["processes"], start["receipt"]) == ("kill", [crash["process"]], "landed")
+    assert (stop["receipt"], stop["bit"]) == ("undone", True), stop
+    assert start["time"] <= crash["time"] < stop["time"]
+    mine = [event for event in told if event["process"] == crash["process"]]
+    last = mine[: mine.index(crash)][-1]
+    assert last["f"] != "release", "it was killed while it held"
+    assert next(event["f"] for event in mine[mine.index(crash) + 1 :]) == "acquire"
+    assert record(folder)["contenders"][str(crash["process"])]["lives"] == 2
+
+
 def test_ctrl_c_in_a_fault_undoes_it_and_keeps_history_and_logs(engine: docker.DockerClient, tmp_path: Path) -> None:
     """The user's way out is the same undo; exit 130, a history that can be checked, nothing left running."""
     process, folder = start(tmp_path, "redis", "--fault", "freeze-leader", "--fault-on", "60", *LONG)
