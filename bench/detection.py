@@ -111,6 +111,7 @@ def plan_of(places: Sequence[tuple[str, str]], runs: int) -> Plan:
         whole,
         cells=[whole.cells[number] for number in kept],
         rules=[whole.rules[number] for number in kept],
+        same=[whole.same[number] for number in kept],
         left_out=[],
     )
 
