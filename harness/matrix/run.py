@@ -19,8 +19,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from checkers import RULES
 from harness import documents, redaction
 from harness.errors import FencepostError, HarnessError, UsageError
@@ -251,7 +249,7 @@ class MatrixRun:
             trial=result.folder.name,
             seed=result.config.seed,
             same=self.plan.same[cell],
-            rule=msgspec.to_builtins(self.plan.rules[cell]),
+            rule=self.plan.rules[cell],
             place=result.config.cell(),
             outcome=result.outcome.to_json(),
             verdicts=dict(result.verdicts),
