@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.systems.base import LeaseTerms
@@ -86,6 +86,7 @@ def test_where_renewals_are_unseen_the_fault_alone_must_outlast_every_lease() ->
     assert of(replace(unseen, ended_ns=11 * S, ended_by="release", released_ns=11 * S), 2.7).bit is False
 
 
+@settings(deadline=None)
 @given(st.floats(0.1, 60), st.floats(0, 60), st.floats(0.5, 60))
 def test_a_longer_fault_never_bites_less(lasts: float, more: float, ttl: float) -> None:
     """And one of the length that the remedy names always bites, whenever the lease was last renewed before it."""
