@@ -324,7 +324,7 @@ class Partition:
         """Of a contender: whether its lease ran out while it was cut off, or its turn came. Of servers: `leading`."""
         if not self._target.processes:
             return self._leading.bite(env, began_ns, ended_ns)
-        return holding.bite(env, self._target.nodes[0], began_ns, ended_ns, interrupted=self._early)
+        return holding.bite(env, self.target, self._target.nodes[0], began_ns, ended_ns, interrupted=self._early)
 
 
 def _tally(words: Mapping[str, str]) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -118,3 +119,36 @@ def test_a_waiter_that_would_have_waited_anyway_is_missed() -> None:
     gave_up = waiter(replace(WAIT, until_ns=11 * S, came_to="fail"), 12.0)
     assert gave_up.bit is False
     assert "stopped waiting 1.0 s after" in gave_up.reason
+
+
+class Seen:
+    """A trial that has seen one grant and one wait of c1."""
+
+    def __init__(self, hold: SeenHold | None, wait: SeenWait | None) -> None:
+        self.hold, self.wait = hold, wait
+
+    def terms(self) -> LeaseTerms:
+        return TERMS
+
+    def hold_of(self, node: str, at_ns: int | None = None) -> SeenHold | None:
+        return self.hold
+
+    def wait_of(self, node: str, at_ns: int) -> SeenWait | None:
+        return self.wait
+
+    def granted(self, since_ns: int, until_ns: int) -> list[SeenHold]:
+        return [replace(HOLD, node="c0", since_ns=11 * S)]
+
+
+@pytest.mark.parametrize(
+    ("target", "hold", "bit"),
+    [("holder", HOLD, True), ("holder", None, False), ("waiter", None, True), ("c1", HOLD, True), ("c1", None, True)],
+)
+def test_a_contender_is_measured_as_what_it_was_meant_for(target: str, hold: SeenHold | None, bit: bool) -> None:
+    """A fault on the holder that came to one who had just let go missed, though he waits again; by its name a contender
+    is hit as whatever it was.
+    """
+    env: Any = Seen(hold, WAIT)
+    assert holding.bite(env, target, "c1", 10 * S, 14 * S).bit is bit
+    broken = holding.bite(env, target, "c1", 10 * S, 14 * S, interrupted="it was woken")
+    assert (broken.bit, broken.reason) == (False, "it did not last until its end: it was woken")
