@@ -51,6 +51,10 @@ def bite(
     if target != "holder" and (hold is None or target == "waiter") and wait is not None:
         others = [grant for grant in env.granted(began_ns, ended_ns) if grant.node != node]
         return of_waiter(node, wait, others, terms, began_ns, ended_ns)
+    if target == "waiter":
+        return Bite(
+            False, f"{node} did not wait for the lock when the fault began", _evidence(hold, wait, began_ns, ended_ns)
+        )
     return of_holder(node, hold, terms, began_ns, ended_ns)
 
 
