@@ -53,7 +53,8 @@ class Partition:
     halves, which don't see each other). `contenders`: on which side of it they are: "both" (they reach every server:
     the default, for then nothing but the servers' own rules keeps two leaders from serving), "majority", "minority",
     "split" (by lot). `direction`, for "isolate": "both", "in" (the target hears nothing), "out" (it isn't heard). For
-    contenders: `away_from` "servers" or "leader"; `keep_resource` false cuts it from the resource too.
+    contenders: `away_from` "servers", "leader", or "contenders" (the other ones); `keep_resource`
+    false cuts it from the resource too.
 
     Receipt: agents connect to each other over every link that is concerned, in both families and from both ends,
     before and after: every link that was cut failed, and every other still works. One-way links are told apart by
@@ -71,7 +72,7 @@ class Partition:
         self.topology = taken.choice("topology", [*shapes, *(each for each in SHAPES if each not in shapes)])
         self.contenders = taken.choice("contenders", ("both", "majority", "minority", "split"))
         self.direction = taken.choice("direction", topology.DIRECTIONS)
-        self.away_from = taken.choice("away_from", ("servers", "leader"))
+        self.away_from = taken.choice("away_from", ("servers", "leader", "contenders"))
         self.keep_resource = taken.flag("keep_resource", True)
         self.resource_port = taken.whole("resource_port", 5432, 1, 65535)
         self.probe_seconds = taken.number("probe_timeout", 0.3, 0.05, 10)
@@ -173,6 +174,8 @@ class Partition:
             away = servers
             if self.away_from == "leader":
                 away = list(targets.resolve(env, "leader", self._rng, patience=self._patience).nodes)
+            elif self.away_from == "contenders":
+                away = [contender for contender in contenders if contender not in hit.nodes]
             if not self.keep_resource:
                 away = [*away, RESOURCE]
             return topology.isolate(hit.nodes, away, self.direction)
@@ -227,7 +230,8 @@ class Partition:
         servers = list(env.servers)
         pairs: set[tuple[str, str]] = set()
         for node in concerned:
-            others = servers if node in env.contenders else [*servers, *(set(env.contenders) & concerned)]
+            among = node in env.servers or self.away_from == "contenders"
+            others = [*servers, *(set(env.contenders) & concerned if among else ())]
             for other in others:
                 if other != node:
                     pairs |= {(node, other), (other, node)}
@@ -320,11 +324,16 @@ class Partition:
         if not self._target.processes:
             self._leading.look(env)
 
-    def bite(self, env: Environment, began_ns: int, ended_ns: int) -> Bite:
-        """Of a contender: whether its lease ran out while it was cut off, or its turn came. Of servers: `leading`."""
+    def bite(self, env: Environment, began_ns: int, ended_ns: int) -> Bite | None:
+        """Of a contender: whether its lease ran out while it was cut off, or its turn came. Of servers: `leading`.
+
+        Of one that is cut from the other contenders nobody knows: to a lock that has a service nothing has happened.
+        """
+        if self._target.processes and self.away_from == "contenders":
+            return None
         if not self._target.processes:
             return self._leading.bite(env, began_ns, ended_ns)
-        return holding.bite(env, self.target, self._target.nodes[0], began_ns, ended_ns, interrupted=self._early)
+        return holding.bite(env, self._target.nodes[0], began_ns, ended_ns, interrupted=self._early)
 
 
 def _tally(words: Mapping[str, str]) -> dict[str, int]:
