@@ -56,6 +56,8 @@ class CellView:
     """The parameters in which cells of this matrix differ."""
     beside: str | None
     """What the word leaves out: verdicts that are false and neither required nor expected."""
+    because: str | None
+    """Why it came out as was expected, where that is anything but all true."""
 
 
 @dataclass(frozen=True)
@@ -286,6 +288,7 @@ def _view(folder: Path, target: Path, trial: Trial, differing: Sequence[str]) ->
         runs=f"{several.words[listed.outcome.word].k} of {several.runs}" if several else "",
         parameters=parameters,
         beside=figures.left_out(trial.checked, listed.expect) if trial.checked and outcome == "as expected" else None,
+        because=listed.expect_reason if outcome == "as expected" else None,
     )
 
 
