@@ -51,6 +51,8 @@ def command(
 ) -> None:
     """Run the cells of FILE (TOML), or the default matrix, and compare them.
 
+    `mistakes` as FILE is one that comes with Fencepost: what people do wrong with locks.
+
     Options of a trial go over the file's [defaults]. The format is in docs/matrix.md.
 
     \b
@@ -60,6 +62,7 @@ def command(
     \b
     Examples:
       fencepost matrix
+      fencepost matrix mistakes
       fencepost matrix -j 4 --guarded
       fencepost matrix mine.toml --ttl 3 --name nightly
       fencepost matrix mine.toml --repeat 20 --until violations=1
@@ -83,13 +86,13 @@ def command(
         plan, budget, keep = begun.plan, begun.budget, keep or begun.keep
         soak = bool(plan.source.get("soak"))
         if file is not None:
-            matrix.check_same(resume, plan, matrix.load(file, plan.source.get("given"), soak=soak))
+            matrix.check_same(resume, plan, matrix.load(matrix.named(file), plan.source.get("given"), soak=soak))
         if seconds is not None and not soak:
             raise UsageError(f"{resume} is no soak, so --for can't lengthen it; begin one without --resume")
     else:
         if seconds is not None and "repeat" in asked:
             raise UsageError("--for goes on until the time is over, so --repeat says nothing; give one of them")
-        plan = matrix.load(file or matrix.DEFAULT, asked, soak=seconds is not None)
+        plan = matrix.load(matrix.named(file), asked, soak=seconds is not None)
         if seconds is not None and plan.shortest > seconds:
             raise UsageError(
                 f"--for {time_}: not one run can end in that time; the shortest takes at least {plan.shortest:g} s"

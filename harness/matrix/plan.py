@@ -51,6 +51,8 @@ from harness.trial.config import TrialConfig, check_expectation, check_key, chec
 from nemesis import faults
 
 DEFAULT = Path(__file__).with_name("default.toml")
+BUILT_IN = sorted(path.stem for path in DEFAULT.parent.glob("*.toml"))
+"""Matrices that come with Fencepost, by the names that `named` takes."""
 TABLES = {
     "defaults": dict,
     "axes": dict,
@@ -67,6 +69,13 @@ MOST_CELLS = 10_000
 """Before anything is left out: a matrix of so many takes days."""
 MOST_BYTES = 4 << 20
 """Of a matrix file."""
+
+
+def named(file: Path | None) -> Path:
+    """The matrix file that a user means: one of his own, or the name of a built-in one; None is the default."""
+    if file is None:
+        return DEFAULT
+    return DEFAULT.with_name(f"{file}.toml") if str(file) in BUILT_IN and not file.exists() else file
 
 
 @dataclass(frozen=True)
@@ -88,14 +97,10 @@ class Plan:
     """How many runs each cell gets; one for each where it isn't given."""
     source: Mapping[str, Any] = field(default_factory=dict)
     """What the file says, and what was given over it: two plans with the same are one."""
-    same: Sequence[str] = ()
-    """What tells each cell apart wherever it is run (`same`)."""
 
     def __post_init__(self) -> None:
         if not self.rules:
             object.__setattr__(self, "rules", tuple(Rule(runs=1) for _ in self.cells))
-        if not self.same:
-            object.__setattr__(self, "same", tuple(map(same, self.cells)))
 
     @property
     def shortest(self) -> float:
@@ -125,16 +130,8 @@ def run_seed(seed: int, run: int) -> int:
 
 
 def same(config: TrialConfig) -> str:
-    """What cells have in common that are asked to do the same, wherever they are run: a digest of all but the seed.
-
-    What is at its default is left out, so that a key that a later version adds doesn't make all cells others.
-    """
-    usual = {field.name: field.default for field in msgspec.structs.fields(TrialConfig)}
-    asked = {
-        name: value
-        for name, value in msgspec.to_builtins(config).items()
-        if name != "seed" and value not in (usual[name], {}, [])
-    }
+    """What cells have in common that are asked to do the same, wherever they are run: a digest of all but the seed."""
+    asked = {name: value for name, value in msgspec.to_builtins(config).items() if name != "seed"}
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -17,7 +17,6 @@ from harness.runs import book, pooled
 from harness.runs.book import Run
 from harness.runs.measure import measure
 from harness.runs.pooled import Pooled
-from harness.runs.rule import Rule
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ def _of_cell(folder: Path, number: int, cell: dict[str, Any], rules: int | None)
         cell=number,
         run=1,
         trial=cell["trial"],
-        rule=Rule(runs=1),
+        rule={"runs": 1},
         place=cell["cell"],
         outcome=cell["outcome"],
         verdicts=cell["verdicts"],

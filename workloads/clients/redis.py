@@ -87,6 +87,7 @@ class RedisLock:
     name = "redis"
     library = f"redis {redis.__version__}"
     errors = ERRORS
+    acquire_script, renew_script = ACQUIRE, RENEW
 
     def __init__(self, config: ClientConfig) -> None:
         self._ttl = config.ttl_seconds
@@ -157,7 +158,7 @@ class RedisLock:
         while True:
             sent = Stamp.now()
             try:
-                token = self._script(ACQUIRE, self._keys, self._owner, round(self._ttl * 1000))
+                token = self._script(self.acquire_script, self._keys, self._owner, round(self._ttl * 1000))
             except _CallError as error:
                 why = str(error)
                 if classify(self.errors, why) != "fail":
@@ -176,7 +177,7 @@ class RedisLock:
 
     def renew(self) -> Answered:
         """See `LockClient.renew`."""
-        return self._compared(RENEW, round(self._ttl * 1000))
+        return self._compared(self.renew_script, round(self._ttl * 1000))
 
     def release(self) -> Answered:
         """See `LockClient.release`."""

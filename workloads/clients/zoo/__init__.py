@@ -1,0 +1,5 @@
+"""The zoo: locks that are wrong on purpose, each in the way in which people build them wrong.
+
+They are clients like any other (`fencepost run redis --client zoo-forever …`), and the matrix `mistakes` shows each
+with the verdict that tells it.
+"""
