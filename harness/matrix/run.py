@@ -45,6 +45,8 @@ WRITING_SHARE = 0.05
 """Of the time, that keeping matrix.json up to date may take."""
 MOST_FAILURES = 10
 """So many harness errors one after the other end a matrix of many runs: it would only fail through the night."""
+PAUSES = (0.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
+"""Seconds that a lane of such a matrix waits after so many of them: an engine that is started again needs a moment."""
 
 
 @dataclass
@@ -160,6 +162,8 @@ class MatrixRun:
         images: Mapping[str, str] = {}
         try:
             while not self.cancel.is_set() and not self._gives_up():
+                if self.cancel.wait(self._pause()):
+                    return
                 with self._lock:
                     place = rounds.next(self.spent)
                 if place is None:
@@ -195,6 +199,10 @@ class MatrixRun:
             return False
         self._tell(f"{self._failures} runs one after the other were harness errors, so no more were begun")
         return True
+
+    def _pause(self) -> float:
+        failures = self._failures if self.plan.repeated else 0
+        return PAUSES[min(failures, len(PAUSES)) - 1] if failures else 0.0
 
     def _tell(self, error: str) -> None:
         error = redaction.text(error)

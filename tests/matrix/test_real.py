@@ -39,12 +39,13 @@ def fencepost(*words: object) -> subprocess.CompletedProcess[str]:
 def test_three_runs_of_a_redis_whose_clock_jumps(tmp_path: Path) -> None:
     """Seeds that follow from one, k of n as the three verdicts have it, their figures, and nothing left to do then.
 
-    (Whether a jump finds anybody who holds the lock is chance in so short a run.)
+    (Whether a jump finds anybody who holds the lock is chance in so short a run; one that doesn't is inconclusive.)
     """
     (tmp_path / "m.toml").write_text(MATRIX)
     done = fencepost("matrix", tmp_path / "m.toml", "-j", "2", "--results", tmp_path, "--name", "m")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 cells, 3 runs: as-expected" in done.stdout
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    word = "as-expected" if done.returncode == 0 else "inconclusive"
+    assert f"1 cells, 3 runs: {word}" in done.stdout
     folder = tmp_path / "m"
     repeats = json.loads((folder / "matrix.json").read_text())["cells"][0]["repeats"]
     assert repeats["faults"]["applied"] >= 3
@@ -60,5 +61,5 @@ def test_three_runs_of_a_redis_whose_clock_jumps(tmp_path: Path) -> None:
     assert all(f"--seed {trial['config']['seed']}" in trial["repeat"] for trial in trials)
     assert "redis-clock-leader-naive.r1/report.html" in (folder / "index.html").read_text()
     again = fencepost("matrix", "--resume", folder)
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert "1 cells, 3 runs: as-expected" in again.stdout
+    assert again.returncode == done.returncode, again.stdout + again.stderr
+    assert f"1 cells, 3 runs: {word}" in again.stdout

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from click.testing import CliRunner
@@ -193,14 +194,24 @@ def test_only_telling_runs_keep_their_folders(tmp_path: Path) -> None:
 
 
 def test_nothing_but_harness_errors_ends_a_long_matrix(tmp_path: Path) -> None:
-    """An engine that is gone at midnight makes no thousand empty runs; what there is can be gone on with."""
+    """An engine that is gone at midnight makes no thousand empty runs, and has two minutes to come back."""
+
+    class Impatient(threading.Event):
+        waited: ClassVar[list[float]] = []
+
+        def wait(self, timeout: float | None = None) -> bool:
+            self.waited.append(timeout or 0.0)
+            return False
+
     run = matrix(
         plan_of(tmp_path, '[defaults]\nrepeat = 500\n[axes]\nsystem = ["redis"]'),
         tmp_path / "m",
+        cancel=Impatient(),
         trial=lambda *given, **more: FakeTrial(*given, **more, script=lambda config: "harness-error"),
     )
     run.run(None)  # type: ignore[arg-type]
     assert sum(run.words.values()) == 10
+    assert Impatient.waited == [0, 0, 0, 1, 2, 4, 8, 16, 32, 60]
     assert run.errors == ["10 runs one after the other were harness errors, so no more were begun"]
 
 
