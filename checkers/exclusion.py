@@ -108,7 +108,7 @@ def _overlap(model: Model, a: int, b: int, rows: list[int]) -> Finding:
         f"that they held it for {words.span(high - low)}, until {_how(model, first)}. {because}"
     )
     text = words.sentence(text)
-    if blame not in ("service", "pause", "clock"):  # lease tells of the first, and the others name the fault
+    if blame not in ("service", "pause"):  # lease tells of the first, and the other names the fault
         text += words.meanwhile(model, start, high)
     events, time = words.lines(model, rows)
     return Finding("overlap", model.lock_name(a), events, text, time, words.seconds(high - low), blame)
@@ -172,8 +172,18 @@ def _because(model: Model, a: int, b: int, blame: str, high: int) -> str:
         return f"{whose} renews in silence: nobody can tell whether its lease still ran, so service or client is wrong"
     if blame == "late-grant":
         late = a if model.late[a] else b
-        return f"the grant of {words.who(model, late)} had run out before it arrived"
+        return f"the grant of {words.who(model, late)} had run out before it arrived{_since(model, late)}"
     return f"{name} {_went_on(model, a, high)}"
+
+
+def _since(model: Model, late: int) -> str:
+    """By how much a grant came after its own lease, where a ttl says so, and what that counts from."""
+    promise = int(model.promise[late])
+    if promise in (NONE, INF) or promise >= int(model.ok[late]):
+        return ""
+    asked = model.history.lease_from[model.ok_row[late]] == NONE
+    since = f"when it was asked for (line {model.line(int(model.invoke_row[late]))})" if asked else "its lease_from"
+    return f": by {words.span(int(model.ok[late]) - promise)}, its ttl counted from {since}"
 
 
 def _went_on(model: Model, a: int, high: int) -> str:
@@ -186,5 +196,8 @@ def _went_on(model: Model, a: int, high: int) -> str:
     if promise in (NONE, INF):
         return "went on believing in it; no ttl is known, so nothing says when its hold was over"
     row = int(model.promise_row[a])
-    since = "its acquire, as no renew succeeded" if row < 0 else f"its renew of line {model.line(row)}"
+    if row >= 0:
+        since = f"its renew of line {model.line(row)}"
+    else:
+        since = "its acquire, " + ("as no renew succeeded" if lease.renewed(model, a) else "which it never renewed")
     return f"went on past its own deadline: that was {words.at(promise, int(model.ok[a]))}, by its ttl from {since}"

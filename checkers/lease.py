@@ -170,6 +170,21 @@ def _proof_after(model: Model, g: int, other: int) -> int:
     raise AssertionError(f"grant {g} was proven after grant {other}, and no success says so")
 
 
+def _renews(model: Model, g: int) -> Iterator[int]:
+    """The renews of a grant's process and lock from that grant on, by the rows of their invokes."""
+    history = model.history
+
+    def asked() -> Ints:
+        return np.flatnonzero((history.f == RENEW) & (history.type == INVOKE))
+
+    return _own_rows(model, "renews", asked, g, int(model.ok_row[g]))
+
+
+def renewed(model: Model, g: int) -> bool:
+    """Whether a grant's contender asked to renew it while it believed in it, whatever came of it."""
+    return next(_renews(model, g), len(model.history)) < int(model.belief_end_row[g])
+
+
 def _ran_out(model: Model, g: int, row: int) -> int | None:
     """When the lease of g had run out by itself at the latest, as far as it had been renewed before a row; None where
     nobody can tell, where it never does, and where it would take long to find out."""
@@ -178,11 +193,8 @@ def _ran_out(model: Model, g: int, row: int) -> int | None:
     if not meta.expires or model.unseen[g]:
         return None
 
-    def asked() -> Ints:
-        return np.flatnonzero((history.f == RENEW) & (history.type == INVOKE))
-
     last = int(model.ok[g])
-    for number, renew in enumerate(_own_rows(model, "renews", asked, g, int(model.ok_row[g]))):
+    for number, renew in enumerate(_renews(model, g)):
         if renew >= row:
             break
         if number == _MOST_RENEWS:

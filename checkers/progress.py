@@ -26,6 +26,7 @@ from harness.history.events import (
     LOST,
     NONE,
     OK,
+    RELEASE,
     RENEW,
     Fault,
     Ints,
@@ -115,6 +116,7 @@ class _Wait:
     ns: int
     row: int
     """Of the invoke of its last acquire."""
+    end: int
 
 
 def _longest_wait(model: Model, attempts: _Attempts) -> _Wait | None:
@@ -123,16 +125,38 @@ def _longest_wait(model: Model, attempts: _Attempts) -> _Wait | None:
         return None
     length = attempts.end - attempts.since
     longest = int(np.argmax(length))
-    return _Wait(int(length[longest]), int(attempts.row[longest]))
+    return _Wait(int(length[longest]), int(attempts.row[longest]), int(attempts.end[longest]))
 
 
 def _told(model: Model, wait: _Wait) -> str:
-    """`the longest wait of anybody was 388.000 s, of contender 1 (line 8), in vain`."""
+    """`the longest wait of anybody was 388.000 s, of contender 1 (line 8), behind contender 0, …, in vain`."""
     history = model.history
     done = int(history.mate[wait.row])
     granted = done >= 0 and history.type[done] == OK
     who = f"contender {history.process_name(wait.row)} (line {model.line(wait.row)})"
-    return f"the longest wait of anybody was {words.span(wait.ns)}, of {who}{'' if granted else ', in vain'}"
+    behind, vain = _behind(model, wait), "" if granted else ", in vain"
+    return f"the longest wait of anybody was {words.span(wait.ns)}, of {who}{behind}{vain}"
+
+
+def _behind(model: Model, wait: _Wait) -> str:
+    """Who was granted a lock last before somebody's wait for it ended, and what is known of that hold's end; nothing
+    where it was given back before the wait began, or was the waiter's own."""
+    history = model.history
+    before = np.flatnonzero((model.lock == history.lock[wait.row]) & (model.ok < wait.end))
+    if not len(before) or model.process[before[-1]] == history.process[wait.row]:
+        return ""
+    grant = int(before[-1])
+    row, given = int(model.belief_end_row[grant]), int(model.given_row[grant])
+    if given < len(history) and history.time[given] < wait.end - wait.ns:
+        return ""
+    behind = f", behind {words.who(model, grant)}, which"
+    if int(model.belief_end[grant]) >= wait.end:
+        return f"{behind} believed that it held it (granted in line {model.line(int(model.ok_row[grant]))})"
+    ends = {LOST: "said that it had lost it", CRASH: "crashed", ACQUIRE: "asked for it anew", RELEASE: "released it"}
+    told = ends[int(history.f[row])]
+    if history.f[row] == RELEASE and given >= len(history):
+        told += " without an ok"
+    return f"{behind} {told} (line {model.line(row)})"
 
 
 def _by_lock(lock: Ints, locks: int) -> list[tuple[int, Ints]]:

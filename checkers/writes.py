@@ -70,7 +70,7 @@ def judge(model: Model, resource: int) -> Verdict:
         "ghosts": audited.ghosts,
         "unknown_outcome": len(maybe),
     }
-    fallen = _refused_holders(model, every.take(np.flatnonzero(outcome == FAIL))) if resource == FENCED else None
+    fallen = _refusals(model, every.take(np.flatnonzero(outcome == FAIL))) if resource == FENCED else None
     if found:
         return Verdict(False, words.ordered(found), stale + lost + audited.gone + audited.ghosts, stats, note=fallen)
     note = None
@@ -83,11 +83,22 @@ def judge(model: Model, resource: int) -> Verdict:
     return Verdict(valid, stats=stats, note="; ".join(part for part in (note, fallen) if part) or None)
 
 
-def _refused_holders(model: Model, refused: _Writes) -> str | None:
-    """What a fence cost those who held the lock: writes that it refused because their token was a fallen one. In words,
-    None where there were none."""
-    if not len(refused) or not model.owners:
+def _refusals(model: Model, refused: _Writes) -> str | None:
+    """What a fence refused, in words; None where that is nothing. It may have been those who held the lock, where their
+    token was a fallen one: that is told by itself."""
+    if not len(refused):
         return None
+    wronged = _refused_holders(model, refused) if model.owners else None
+    if wronged is not None:
+        return wronged
+    i = int(np.argmin(refused.done))
+    token = "" if refused.token[i] == NONE else f" with token {int(refused.token[i])}"
+    first = f"line {model.line(int(refused.done[i]))}: {_writer(model, refused, i)}{token}"
+    return f"it refused {f'{len(refused):,} writes (the first in ' if len(refused) > 1 else 'a write ('}{first})"
+
+
+def _refused_holders(model: Model, refused: _Writes) -> str | None:
+    """The writes that were refused because the token of whoever held the lock had fallen; None where none were."""
     falls = fencing.regressions(model)
     before = dict(zip(falls.grant.tolist(), falls.before.tolist(), strict=True))
     suspects = np.flatnonzero(np.isin(refused.token, model.token[falls.grant]))

@@ -92,7 +92,11 @@ def test_a_deadline_is_spoken_of_only_where_there_is_one() -> None:
         assert finding.blame == "client"
         return finding.text.rpartition(". Contender 0 ")[2]
 
+    failed = [(1, 0, "invoke renew"), (1, 0, "fail renew")]
     assert because(*late, *other, ttl=3) == (
+        "went on past its own deadline: that was +3.000 s, by its ttl from its acquire, which it never renewed."
+    )
+    assert because(*late, *other, *failed, ttl=3) == (
         "went on past its own deadline: that was +3.000 s, by its ttl from its acquire, as no renew succeeded."
     )
     assert because(*late, *other, *renewed, ttl=3) == (
@@ -102,6 +106,15 @@ def test_a_deadline_is_spoken_of_only_where_there_is_one() -> None:
         "went on all the same after the service had said that it doesn't hold it, at +4.000 s (line 5)."
     )
     assert because(*late, *other) == "went on believing in it; no ttl is known, so nothing says when its hold was over."
+
+
+def test_by_how_much_a_grant_came_too_late_is_told() -> None:
+    """A ttl counts from when it was asked for, or from where the client says that the lease began."""
+    told = only(case("etcd-11456-expired-waiter").verdicts["exclusion"]).text
+    assert told.endswith(
+        "The grant of contender 1 had run out before it arrived: by 14.020 s, its ttl counted from when it was "
+        "asked for (line 5)."
+    )
 
 
 def test_each_reason_of_a_loss_is_told() -> None:
@@ -186,7 +199,10 @@ def test_a_fence_that_refuses_a_holder_because_tokens_fell_is_told() -> None:
         "the fence refused a write of a contender that held the lock, because tokens had fallen (line 21: contender 1 "
         "with token 81, after token 91)"
     )
-    assert case("gc-pause-statement-job").verdicts["fenced"].note is None  # refused, and rightly
+    rightly = case("gc-pause-statement-job").verdicts["fenced"]
+    assert rightly.note == "it refused a write (line 18: contender 0 with token 33)"
+    several = case("etcd-15247-recorded-3.5.16").verdicts["fenced"]
+    assert several.note == "it refused 5 writes (the first in line 408: contender 1 with token 39)"
 
 
 # -- orders, and who waits --------------------------------------------------------------------------------------------
@@ -273,11 +289,34 @@ def test_the_longest_wait_of_anybody_is_told() -> None:
     told = case("consul-4935-zombie-renewer").verdicts["progress"]
     assert told.valid is True
     assert told.stats["longest_wait"] == 388
-    assert told.note == "the longest wait of anybody was 388.000 s, of contender 1 (line 8), in vain"
+    assert told.note == (
+        "the longest wait of anybody was 388.000 s, of contender 1 (line 8), behind contender 0, which said that it "
+        "had lost it (line 7), in vain"
+    )
     told = case("consul-1172-2xttl").verdicts["progress"]
-    assert told.note == "no progress_bound; the longest wait of anybody was 34.200 s, of contender 1 (line 4)"
+    assert told.note == (
+        "no progress_bound; the longest wait of anybody was 34.200 s, of contender 1 (line 4), behind contender 0, "
+        "which crashed (line 5)"
+    )
     assert verdict("progress", *grant(0, 1, 0), progress_bound=9).stats["longest_wait"] == 1
     assert verdict("progress", (1, 0, "info crash"), progress_bound=9).stats["longest_wait"] is None
+
+
+def test_whom_somebody_waited_for_is_told() -> None:
+    """The last who was granted it, unless that one had given it back before, or is the waiter itself."""
+
+    def behind(*events: tuple[Any, ...]) -> str:
+        note = verdict("progress", *events, progress_bound=99).note or ""
+        return note.partition(" (line ")[2].partition(")")[2]
+
+    given = [(2, 0, "invoke release"), (3, 0, "ok release")]
+    unsure = [(2, 0, "invoke release"), (3, 0, "info release")]
+    late = grant(5, 20, 1)
+    assert behind(*grant(0, 1, 0), *late) == ", behind contender 0, which believed that it held it (granted in line 3)"
+    assert behind(*grant(0, 1, 0), *unsure, *late) == ", behind contender 0, which released it without an ok (line 4)"
+    assert behind(*grant(0, 1, 0), *given, *grant(1, 20, 1)) == ", behind contender 0, which released it (line 5)"
+    assert behind(*grant(0, 1, 0), *given, *late) == ""
+    assert behind(*grant(0, 1, 1), *late) == ""
 
 
 def test_who_polls_waits_from_its_first_attempt() -> None:
