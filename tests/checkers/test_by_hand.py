@@ -379,7 +379,7 @@ def test_an_empty_history_is_unknown() -> None:
     """Nothing happened, so nothing is known; nothing crashes either."""
     judgement = judge(make())
     assert judgement.valid == "unknown"
-    assert {verdict.note for verdict in judgement.verdicts.values() if "crash" in (verdict.note or "")} == set()
+    assert {verdict.note for verdict in judgement.verdicts.values() if "checker crashed" in (verdict.note or "")} == set()
     assert judgement.to_json()["grants"] == 0
 
 
@@ -416,7 +416,7 @@ def test_extreme_numbers_are_judged() -> None:
 
     for meta in ({}, {"uncertainty": 1e300}, {"progress_bound": 1e300}, {"expires": False}, {"owners": False}):
         judgement = judge(from_events(meta, events, "extreme"), certificates=True)
-        assert [v.note for v in judgement.verdicts.values() if "crash" in (v.note or "")] == []
+        assert [v.note for v in judgement.verdicts.values() if "checker crashed" in (v.note or "")] == []
     assert judge(from_events({}, events, "x")).verdicts["lease"].valid is False
     assert judge(from_events({"uncertainty": 1e300}, events, "x")).verdicts["lease"].valid is True
 
