@@ -6,20 +6,35 @@ ns, tokens rise, every write of the holder goes to both resources, and of all op
 
 from __future__ import annotations
 
+import gzip
 import random
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import TextIO
 
 MS = 1_000_000
 TTL = 2.0
 
 
 def write(path: Path, events: int, *, contenders: int = 20, info: float = 0.01, seed: int = 1) -> None:
-    """Writes a history of `events` events, after its meta line."""
-    with path.open("w") as file:
+    """Writes a history of `events` events, after its meta line; compressed where the name ends in .gz or .zst."""
+    with _opened(path) as file:
         file.write(f'{{"type": "meta", "format": 1, "system": "simulated", "ttl": {TTL}, "progress_bound": 20.0}}\n')
         file.writelines(islice(lines(contenders, info, seed), events))
+
+
+def _opened(path: Path) -> TextIO:
+    if path.suffix == ".gz":
+        return gzip.open(path, "wt", compresslevel=3)
+    if path.suffix == ".zst":
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
+        return zstd.open(path, "wt")
+    return path.open("w")
 
 
 def lines(contenders: int, info: float, seed: int) -> Iterator[str]:

@@ -78,26 +78,30 @@ class _Acts:
 def _outside_of_belief(model: Model) -> _Acts:
     """The writes, and the renews that returned ok, invoked outside every belief of their process in their lock."""
     history = model.history
+    narrow = model.ok_row.dtype
     told = (history.f == WRITE) & (history.type == INVOKE)
     told[history.mate[(history.f == RENEW) & (history.type == OK)]] = True
     told[model.ok_row] = True
-    rows = np.flatnonzero(told)
-    key = keys(model, rows)
-    order = group_order(key, max(1, len(history.processes)) * len(history.locks))
+    rows: Ints = np.flatnonzero(told).astype(narrow)
+    del told
+    locks = len(history.locks)
+    key = keys(model, rows) if locks > 1 else history.process[rows]
+    order = group_order(key, max(1, len(history.processes)) * locks)
     rows, key = rows[order], key[order]
+    del order
     is_grant = history.f[rows] == ACQUIRE
-    grant_at, at = np.flatnonzero(is_grant), np.flatnonzero(~is_grant)
+    grant_at, at = np.flatnonzero(is_grant).astype(narrow), np.flatnonzero(~is_grant).astype(narrow)
     row, key_here = rows[at], key[at]
     if not len(model):
-        return _Acts(row, key_here, np.full(len(row), -1, dtype=np.int64))
+        return _Acts(row, key_here, np.full(len(row), -1, narrow))
     # The last grant is the nearest to the left, if it is of the same group. What is no grant has as many grants to the
     # left as its place is ahead of its number.
-    nearest = at - np.arange(1, len(at) + 1)
+    nearest = at - np.arange(1, len(at) + 1, dtype=narrow)
     granted = (nearest >= 0) & (key[grant_at][nearest] == key_here)
-    grant_of_row = np.full(len(history), -1, dtype=np.int64)
-    grant_of_row[model.ok_row] = np.arange(len(model))
-    grant = np.where(granted, grant_of_row[rows[grant_at]][nearest], -1)
-    return _Acts(row, key_here, grant).where(~granted | (row > model.belief_end_row[grant]))
+    grant = np.searchsorted(model.ok_row, rows[grant_at]).astype(narrow)[nearest]
+    grant[~granted] = -1
+    outside = np.flatnonzero(~granted | (row > model.belief_end_row[grant]))
+    return _Acts(row[outside], key_here[outside], grant[outside])
 
 
 # -- renews -----------------------------------------------------------------------------------------------------------

@@ -49,6 +49,8 @@ _MOST_U = 2**61
 
 SECOND = 1_000_000_000
 
+_FELT = 1 << 16
+
 
 def nanoseconds(seconds: float, most: int = INF) -> int:
     """Seconds as ns, rounded to the nearest, at most `most`."""
@@ -59,7 +61,8 @@ def nanoseconds(seconds: float, most: int = INF) -> int:
 class Model:
     """The grants of a history and their intervals. Times are int64 ns, `NONE` where there is none, `INF` for never.
 
-    Names that end in `_row` are rows of the history (`len(history)` where there is no such event).
+    Names that end in `_row` are rows of the history (`len(history)` where there is no such event). Nothing here is
+    written to: an array in which all are the same may be one number that is shown many times.
     """
 
     history: History
@@ -110,8 +113,6 @@ class Model:
     """The earliest instant at which the hold can have ended; NONE when unknown."""
     E: Ints
     """max(invoke, L)."""
-    row_time: Ints
-    """The time of each row, and INF for row `len(history)`: never."""
     _memo: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -123,6 +124,10 @@ class Model:
             self._memo[name] = make()
         value: T = self._memo[name]
         return value
+
+    def when(self, rows: Ints) -> Ints:
+        """The times of rows, INF for row `len(history)`: never."""
+        return _when(self.history.time, rows)
 
     @cached_property
     def ttl(self) -> Floats:
@@ -137,7 +142,7 @@ class Model:
 
     @cached_property
     def belief_end(self) -> Ints:
-        return np.minimum(self.row_time[self.belief_end_row], self.end)
+        return np.minimum(self.when(self.belief_end_row), self.end)
 
     @cached_property
     def E_proven(self) -> Ints:
@@ -284,14 +289,37 @@ class _Own:
 
 def _first(own: _Own, values: Ints, count: int, absent: int) -> Ints:
     """For each of `count` grants the value of its first own event, else `absent`."""
-    out = np.full(count, absent, dtype=np.int64)
-    out[own.holders] = values[own.starts]
-    return out
+    return _spread(own, values, own.starts, count, absent)
 
 
 def _last(own: _Own, values: Ints, count: int, absent: int) -> Ints:
-    out = np.full(count, absent, dtype=np.int64)
-    out[own.holders] = values[own.ends]
+    return _spread(own, values, own.ends, count, absent)
+
+
+def _spread(own: _Own, values: Ints, places: Ints, count: int, absent: int) -> Ints:
+    if not len(places):  # nobody has any: one number, shown many times
+        return _same(absent, count, own.row.dtype)
+    out: Ints = np.full(count, absent, own.row.dtype)
+    out[own.holders] = values[places]
+    return out
+
+
+def _same(value: int, count: int, dtype: np.dtype[Any]) -> Ints:
+    """One number many times, in the memory of one where that would be felt."""
+    if count < _FELT:
+        return np.full(count, value, dtype)
+    return np.broadcast_to(np.array(value, dtype), (count,))
+
+
+def _when(time: Ints, rows: Ints) -> Ints:
+    """The times of rows, INF for row `len(time)`."""
+    if not len(rows) or rows.strides == (0,):
+        one = INF if not len(rows) or rows[0] == len(time) else time[rows[0]]
+        return _same(one, len(rows), np.dtype(np.int64))
+    if not len(time):
+        return np.full(len(rows), INF, dtype=np.int64)
+    out: Ints = time.take(rows, mode="clip")
+    out[rows == len(time)] = INF
     return out
 
 
@@ -304,16 +332,18 @@ def build(history: History, *, owners: bool | None = None, certificates: bool = 
     """The model of a history. `owners` overrides its meta."""
     n = len(history)
     meta = history.meta
-    time, f, kind = history.time, history.f, history.type
-    ok_row = np.flatnonzero((f == ACQUIRE) & (kind == OK))
+    time = history.time
+    # Rows are as narrow as can be, here and below: of so many arrays it is felt.
+    narrow = history.mate.dtype
+    ok_row = np.flatnonzero((history.f == ACQUIRE) & (history.type == OK)).astype(narrow)
     count = len(ok_row)
-    invoke_row = history.mate[ok_row].astype(np.int64)
+    invoke_row = history.mate[ok_row]
     invoke, ok = time[invoke_row], time[ok_row]
-    process, lock = history.process[ok_row], history.lock[ok_row]
 
     own, next_acquire_row, crash_row = _own_events(history, ok_row, invoke_row)
     given = own.where((own.f == RELEASE) & (own.outcome == OK))
     given_row = _first(given, given.done, count, n)
+    del given
     # From that completion on nothing is its own any more: a second release that returns ok says nothing.
     own = own.where(own.row < given_row[own.grant])
     is_lost = own.f == LOST
@@ -323,6 +353,7 @@ def build(history: History, *, owners: bool | None = None, certificates: bool = 
     release_row = _first(release, release.row, count, n)
     standing = release.where(release.outcome != FAIL)
     standing_release_row = release_row if standing is release else _first(standing, standing.row, count, n)
+    del release, standing
     lost = own.where(is_lost)
     lost_row = _first(lost, lost.row, count, n)
 
@@ -333,6 +364,7 @@ def build(history: History, *, owners: bool | None = None, certificates: bool = 
     if len(refused.grant):
         earliest = np.minimum.reduceat(refused.done, refused.starts)
         holders = refused.holders
+        ended_row = ended_row.copy()
         ended_row[holders] = np.minimum(ended_row[holders], earliest)
 
     proof = own.where(succeeded & ~is_lost & _proves(history, own))
@@ -340,8 +372,10 @@ def build(history: History, *, owners: bool | None = None, certificates: bool = 
     earlier, later = proof.where(before), proof.where(~before)
     proven_row = _last(earlier, earlier.row, count, -1)
     revived_row = _first(later, later.row, count, n)
+    del proof, earlier, later, before
 
     renews = own.where((own.f == RENEW) & ~failed)
+    del own, succeeded, failed, is_lost
     ttls = _renew_ttls(history, renews, ok_row)
     promise, promise_row = _promise(history, renews, ttls, invoke, ok_row)
     if (ended_row < n).any():
@@ -350,13 +384,13 @@ def build(history: History, *, owners: bool | None = None, certificates: bool = 
     else:
         promise_then = promise
     renewed, longest = _longest(history, renews, ttls, ok, ok_row)
+    del renews, ttls
 
-    times = np.append(time, INF)
-    ended = times[ended_row]
-    proven = times[proven_row]
-    proven[proven_row < 0] = NONE
-    least = np.minimum(np.minimum(promise, times[standing_release_row]), np.minimum(ended, times[next_acquire_row]))
-    earliest_end = np.where(promise != NONE, np.maximum(proven, least), proven)
+    ended = _when(time, ended_row)
+    proven = np.where(proven_row < 0, NONE, _when(time, proven_row))
+    earliest_end = np.minimum(promise, _when(time, standing_release_row))
+    earliest_end = np.minimum(np.minimum(earliest_end, ended), _when(time, next_acquire_row))
+    earliest_end = np.where(promise != NONE, np.maximum(proven, earliest_end), proven)
     return Model(
         history=history,
         owners=meta.owners if owners is None else owners,
@@ -367,8 +401,8 @@ def build(history: History, *, owners: bool | None = None, certificates: bool = 
         invoke_row=invoke_row,
         ok=ok,
         invoke=invoke,
-        process=process,
-        lock=lock,
+        process=history.process[ok_row],
+        lock=history.lock[ok_row],
         token=history.token[ok_row],
         next_acquire_row=next_acquire_row,
         crash_row=crash_row,
@@ -388,7 +422,6 @@ def build(history: History, *, owners: bool | None = None, certificates: bool = 
         ended=ended,
         L=earliest_end,
         E=np.maximum(invoke, earliest_end),
-        row_time=times,
     )
 
 
@@ -396,49 +429,51 @@ def _own_events(history: History, ok_row: Ints, invoke_row: Ints) -> tuple[_Own,
     """Which events are whose own, up to the next acquire invoke or crash (a release that returned ok cuts later), and
     for each grant that next acquire invoke and that crash."""
     n, count = len(history), len(ok_row)
-    f, kind = history.f, history.type
+    f, kind, narrow = history.f, history.type, ok_row.dtype
     locks = len(history.locks)
-    rows = np.flatnonzero(((f <= RELEASE) & (kind == INVOKE)) | (f == LOST))
+    rows: Ints = np.flatnonzero(((f <= RELEASE) & (kind == INVOKE)) | (f == LOST)).astype(narrow)
     key = history.process[rows]
     if locks > 1:
         key = key.astype(np.int64) * locks + history.lock[rows]
     order = group_order(key, max(1, len(history.processes)) * locks)
     rows, key = rows[order], key[order]
+    del order
     is_attempt = f[rows] == ACQUIRE
     attempt_at, at = np.flatnonzero(is_attempt), np.flatnonzero(~is_attempt)
     attempt, attempt_key = rows[attempt_at], key[attempt_at]
-    grant_of_row = np.full(n, -1, dtype=np.int64)
-    grant_of_row[invoke_row] = np.arange(count)
+    del attempt_at, is_attempt
+    grant_of_row = np.full(n, -1, narrow)
+    grant_of_row[invoke_row] = np.arange(count, dtype=narrow)
     grant_of_attempt = grant_of_row[attempt]  # -1 where it wasn't granted
+    del grant_of_row
 
     # The next acquire invoke of the group: the next attempt, if it is of the same group.
-    following = np.full(len(attempt), n, dtype=np.int64)
-    following[:-1] = np.where(attempt_key[1:] == attempt_key[:-1], attempt[1:], n)
-    next_acquire_row = np.empty(count + 1, dtype=np.int64)  # -1 is the last place, which is nobody's
+    following = np.full(len(attempt), n, narrow)
+    following[:-1][attempt_key[1:] == attempt_key[:-1]] = attempt[1:][attempt_key[1:] == attempt_key[:-1]]
+    next_acquire_row: Ints = np.empty(count + 1, narrow)  # -1 is the last place, which is nobody's
     next_acquire_row[grant_of_attempt] = following
     next_acquire_row = next_acquire_row[:count]
+    del attempt, following
 
     # An event is owned by the nearest attempt to the left, if it is of the same group and was granted by then. What
     # isn't an attempt has as many attempts to the left as its place is ahead of its number.
-    nearest = at - np.arange(1, len(at) + 1)
+    nearest = (at - np.arange(1, len(at) + 1)).astype(narrow)
     orphans = int(np.searchsorted(nearest, 0))
     at, nearest = at[orphans:], nearest[orphans:]
     row, grant = rows[at], grant_of_attempt[nearest]
-    granted_row = np.append(ok_row, n)[grant]  # n, which is -1's, is after all
+    granted_row = np.append(ok_row, narrow.type(n))[grant]  # n, which is -1's, is after all
     owned = (granted_row < row) & (attempt_key[nearest] == key[at])
-    crash_row = np.full(count, n, dtype=np.int64)
+    del at, nearest, rows, key, attempt_key
+    crash_row = _same(n, count, narrow)
     epochs = crash_epochs(history)
     if epochs is not None:
-        crashes, epoch = epochs
-        owned[owned] = epoch[row[owned]] == epoch[granted_row[owned]]
-        own_epoch = epoch[ok_row]
-        known = own_epoch < len(crashes)
-        crash = crashes[own_epoch[known]] - history.process[ok_row[known]].astype(np.int64) * n
-        crash_row[known] = np.where(crash < n, crash, n)  # from n on it is another process's
+        owned[owned] = epochs.of(row[owned]) == epochs.of(granted_row[owned])
+        crash_row = epochs.next_crash(ok_row).astype(narrow)
+    del granted_row
     if not owned.all():
         row, grant = row[owned], grant[owned]
-    done = history.mate[row].astype(np.int64)
-    outcome = np.where(done >= 0, kind[done] if n else 0, INFO)
+    done = history.mate[row]
+    outcome = np.where(done >= 0, kind[done] if n else np.int8(0), np.int8(INFO))
     outcome[done > next_acquire_row[grant]] = INFO
     own = _Own(grant, row, f[row], done, outcome)
     outcome[(own.f == RENEW) & (outcome == OK) & ~_proves(history, own)] = INFO

@@ -34,6 +34,9 @@ from harness.history.events import (
     group_order,
 )
 
+#: So many beginnings or ends of a kind are laid on the line of time at once.
+_PIECE = 1 << 16
+
 
 @dataclass(frozen=True, eq=False)
 class _Attempts:
@@ -172,20 +175,15 @@ def _attempts(model: Model) -> _Attempts:
     didn't return ok on to that process's next acquire invoke on the lock, if that comes within a tenth of the bound."""
     history = model.history
     n = len(history)
-    row = np.flatnonzero((history.f == ACQUIRE) & (history.type == INVOKE))
-    done = history.mate[row].astype(np.int64)
+    row = np.flatnonzero((history.f == ACQUIRE) & (history.type == INVOKE)).astype(history.mate.dtype)
+    done = history.mate[row]
     lock, process = history.lock[row], history.process[row].astype(np.int64)
-    time = np.append(history.time, model.end)  # row n: the end
+    time = history.time
     closed = np.where(done >= 0, done, n)
     epochs = crash_epochs(history)
     if epochs is not None:
-        crashes, epoch = epochs
-        at = epoch[row]
-        crash = np.full(len(row), n, dtype=np.int64)
-        known = at < len(crashes)
-        crash[known] = crashes[at[known]] - process[known] * n
-        closed = np.where(done >= 0, done, np.minimum(crash, n))
-    end = time[closed]
+        closed = np.where(done >= 0, done, epochs.next_crash(row))
+    end = np.where(closed < n, time.take(closed, mode="clip"), model.end) if n else np.empty(0, dtype=np.int64)
     succeeded = (done >= 0) & (history.type[done] == OK) if n else done >= 0
     since = time[row]
     if history.meta.progress_bound is not None and len(row):
@@ -223,8 +221,7 @@ def _held(model: Model) -> Ints:
     That is to the earliest of its latest end, the service's word that it isn't held and the completion of an own
     release that returned ok, where there is any of them, and in any case to its last proof.
     """
-    times = np.append(model.history.time, INF)
-    given = np.minimum(times[model.given_row], model.ended)
+    given = np.minimum(model.when(model.given_row), model.ended)
     latest = model.latest
     # Where nobody can tell when the lease ran out, it may still have been held when it was given back; without that
     # nothing says that it was held for any time.
@@ -235,27 +232,40 @@ def _held(model: Model) -> Ints:
 
 
 def _stretches(ok: Ints, held: Ints, start: Ints, end: Ints, faults: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-    """The stretches of one lock, in order: its grants over [ok, held], who wants it over [start, end]."""
-    low = np.concatenate((ok, faults[0]))
-    high = np.concatenate((held, faults[1]))
-    times = np.concatenate((start, end, low, high))
-    wanted = np.repeat(np.array([1, -1, 0, 0], dtype=np.int32), [len(start), len(start), len(low), len(low)])
-    blocked = np.repeat(np.array([0, 0, 1, -1], dtype=np.int32), [len(start), len(start), len(low), len(low)])
-    breaks = np.repeat(np.array([False, False, True, False]), [len(start), len(start), len(low), len(low)])
-    order = np.argsort(times)  # in what order those of one instant come doesn't matter: only their sum is looked at
-    times = times[order]
-    wanted, blocked = np.cumsum(wanted[order]), np.cumsum(blocked[order])
-    last = np.append(np.flatnonzero(times[1:] != times[:-1]), len(times) - 1)
-    broken = np.zeros(len(last), dtype=bool)
-    broken[np.searchsorted(last, np.flatnonzero(breaks[order]))] = True
-    times = times[last]
-    free = (wanted[last] > 0) & (blocked[last] == 0)  # over [times[k], times[k + 1]]
-    free[-1] = False
-    opens = free.copy()
-    opens[1:] &= ~free[:-1] | broken[1:]
-    closes = free.copy()
-    closes[:-1] &= ~free[1:] | broken[1:]
-    return times[opens], times[np.flatnonzero(closes) + 1]
+    """The stretches of one lock, in order: its grants over [ok, held], who wants it over [start, end].
+
+    All that begins and ends is laid on one line of time, of which one piece is looked at after the other: it is long.
+    """
+    # What adds to those who want it and what takes from them, what adds to what blocks it and takes from that; sorted.
+    lines = [start, np.sort(end), np.sort(np.append(ok, faults[0])), np.sort(np.append(held, faults[1]))]
+    low, high = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+    wanted = blocked = 0
+    was_free = False
+    done = [0] * len(lines)
+    for cut in np.unique(
+        np.concatenate([[int(line[-1]) for line in lines if len(line)], *(line[_PIECE::_PIECE] for line in lines)])
+    ):
+        until = [int(np.searchsorted(line, cut, "right")) for line in lines]
+        pieces = [line[first:last] for line, first, last in zip(lines, done, until, strict=True)]
+        done = until
+        sizes = [len(piece) for piece in pieces]
+        times = np.concatenate(pieces)
+        order = np.argsort(times)  # in what order those of one instant come doesn't matter: only their sum is looked at
+        times = times[order]
+        wants = wanted + np.cumsum(np.repeat(np.array([1, -1, 0, 0]), sizes)[order])
+        blocks = blocked + np.cumsum(np.repeat(np.array([0, 0, 1, -1]), sizes)[order])
+        last = np.append(np.flatnonzero(times[1:] != times[:-1]), len(times) - 1)
+        broken = np.zeros(len(last), dtype=bool)
+        broken[np.searchsorted(last, np.flatnonzero(np.repeat([False, False, True, False], sizes)[order]))] = True
+        times, wanted, blocked = times[last], int(wants[-1]), int(blocks[-1])
+        free = (wants[last] > 0) & (blocks[last] == 0)  # from this instant to the next
+        if all(line_done == len(line) for line_done, line in zip(done, lines, strict=True)):
+            free[-1] = False
+        before = np.concatenate(([was_free], free[:-1]))
+        low.append(times[free & (~before | broken)])
+        high.append(times[before & (~free | broken)])
+        was_free = bool(free[-1])
+    return np.concatenate(low), np.concatenate(high)
 
 
 def _stuck(model: Model, attempts: _Attempts, wanting: Ints, granted: Ints, low: int, high: int) -> Finding:

@@ -9,33 +9,69 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from checkers import audits, fencing, standing, words
 from checkers.findings import LISTED, Finding, Verdict, Word
 from checkers.intervals import Model
-from harness.history.events import FAIL, FENCED, INFO, INVOKE, NONE, OK, RESOURCES, WRITE, History, Ints, group_order
+from harness.history.columns import Sparse
+from harness.history.events import FAIL, FENCED, INFO, INVOKE, NONE, OK, RESOURCES, History, Ints, group_order
 
 
 @dataclass(frozen=True, eq=False)
 class _Writes:
-    """Some writes of one resource: rows of their invokes and completions (-1 without one), and their keys."""
+    """Some writes of one resource: rows of their invokes and completions (-1 without one).
 
+    Their keys are looked up when they are asked for. Those of the completion win.
+    """
+
+    history: History
     invoke: Ints
     done: Ints
-    token: Ints
-    read: Ints
-    version: Ints
-    seq: Ints
-    lock: Ints
-    process: Ints
 
     def take(self, chosen: Ints) -> _Writes:
-        return _Writes(*(getattr(self, name)[chosen] for name in self.__dataclass_fields__))
+        return _Writes(self.history, self.invoke[chosen], self.done[chosen])
 
     def __len__(self) -> int:
         return len(self.invoke)
+
+    @cached_property
+    def token(self) -> Ints:
+        return self._key(self.history.token)
+
+    @cached_property
+    def read(self) -> Ints:
+        return self._key(self.history.read)
+
+    @cached_property
+    def version(self) -> Ints:
+        return self._key(self.history.version)
+
+    @cached_property
+    def seq(self) -> Ints:
+        """Of the completion alone."""
+        return self._answered(self.history.seq)
+
+    @cached_property
+    def lock(self) -> Ints:
+        return self.history.lock[self.invoke]
+
+    @cached_property
+    def process(self) -> Ints:
+        return self.history.process[self.invoke]
+
+    def _key(self, column: Sparse) -> Ints:
+        answered = self._answered(column)
+        absent = np.flatnonzero(answered == NONE)
+        answered[absent] = column[self.invoke[absent]]
+        return answered
+
+    def _answered(self, column: Sparse) -> Ints:
+        key: Ints = column[self.done]
+        key[self.done < 0] = NONE
+        return key
 
 
 def judge(model: Model, resource: int) -> Verdict:
@@ -53,7 +89,8 @@ def judge(model: Model, resource: int) -> Verdict:
         if order is None:
             untold.append(name)
             continue
-        writes = accepted.take(order)
+        whole = order is group and len(group) == len(accepted)  # as they stand
+        writes = accepted if whole else accepted.take(order)
         old = _stale(writes)
         gone = _lost(model, writes, maybe.take(np.flatnonzero(maybe.lock == writes.lock[0])))
         stale, lost = stale + len(old), lost + len(gone)
@@ -119,28 +156,21 @@ def _refused_holders(model: Model, refused: _Writes) -> str | None:
 
 
 def _gather(history: History, resource: int) -> tuple[_Writes, Ints]:
-    """The writes of a resource, and what became of each (OK, FAIL or INFO). Keys of the completion win."""
-    invoke = np.flatnonzero((history.f == WRITE) & (history.type == INVOKE) & (history.resource == resource))
-    done = history.mate[invoke].astype(np.int64)
-    outcome = np.where(done >= 0, history.type[done] if len(history) else 0, INFO)
-
-    def key(column: Ints) -> Ints:
-        answered = np.where(done >= 0, column[done] if len(history) else NONE, NONE)
-        return np.where(answered != NONE, answered, column[invoke])
-
-    seq = np.where(done >= 0, history.seq[done] if len(history) else NONE, NONE)
-    writes = _Writes(
-        invoke, done, key(history.token), key(history.read), key(history.version), seq,
-        history.lock[invoke], history.process[invoke],
-    )  # fmt: skip
-    return writes, outcome
+    """The writes of a resource, and what became of each (OK, FAIL or INFO)."""
+    mine = history.resource == resource
+    mine &= history.type == INVOKE  # only a write has a resource
+    invoke = np.flatnonzero(mine).astype(history.mate.dtype)
+    done = history.mate[invoke]
+    outcome = history.type[done] if len(done) else np.empty(0, np.int8)
+    outcome[done < 0] = INFO
+    return _Writes(history, invoke, done), outcome
 
 
 def _by_lock(writes: _Writes, locks: int) -> list[Ints]:
     if not len(writes):
         return []
     if locks == 1:
-        return [np.arange(len(writes))]
+        return [np.arange(len(writes), dtype=writes.invoke.dtype)]
     order = group_order(writes.lock.astype(np.int64), locks)
     return np.split(order, np.flatnonzero(np.diff(writes.lock[order])) + 1)
 
@@ -149,6 +179,8 @@ def _order(model: Model, writes: _Writes, group: Ints) -> Ints | None:
     """The order in which a lock's writes were accepted, None where it isn't known."""
     seq = writes.seq[group]
     if bool((seq != NONE).all()):
+        if bool((seq[1:] > seq[:-1]).all()):
+            return group
         return group[np.lexsort((writes.done[group], seq))]
     order = group[np.argsort(writes.done[group])]
     done, invoke = writes.done[order][:-1], writes.invoke[order][1:]

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from harness.errors import HistoryError
+from harness.history.columns import Sparse, fitting, narrowed
 from harness.history.events import (
     COLUMN_TYPES,
     DEFAULT_LOCK,
@@ -34,12 +35,14 @@ from harness.history.events import (
     PAIRED_F,
     RESOURCES,
     STRING_ID,
+    WHOLE,
     WRITE,
     Audit,
     AuditRow,
     Bools,
     Columns,
     End,
+    Epochs,
     Fault,
     FaultRow,
     History,
@@ -49,6 +52,10 @@ from harness.history.events import (
     group_order,
 )
 from harness.history.parsing import Malformed, is_end, parse_end, parse_event, parse_meta
+
+#: So many entries are looked at together where a whole column would need a copy of another width.
+_AT_ONCE = 1 << 16
+_PAIRED_AT_ONCE = 1 << 20
 
 
 def from_events(
@@ -80,7 +87,7 @@ class Builder:
         ids: dict[str, int] | None = None,
     ) -> None:
         self.path = path
-        self.data: dict[str, list[Any]] = {name: [] for name in COLUMN_TYPES}
+        self.data: dict[str, list[Any]] = {name: [] for name in COLUMN_TYPES if name != "role"}
         self.locks: dict[str, int] = {} if locks is None else locks
         self.fs: dict[str, int] = {name: code for code, name in enumerate(KNOWN_F)} if fs is None else fs
         self.ids: dict[str, int] = {} if ids is None else ids
@@ -116,8 +123,16 @@ class Builder:
             raise not_last(self.end, self.path)
 
     def arrays(self) -> dict[str, Any]:
-        """What was collected, one array for each column."""
-        return {name: np.array(self.data[name], dtype=dtype) for name, (dtype, _) in COLUMN_TYPES.items()}
+        """What was collected, as the arrays of `Columns`."""
+        process = np.array(self.data["process"], dtype=np.int64)
+        whole: dict[str, Any] = {"role": split_roles(process), "process": process}
+        for name, (dtype, absent) in COLUMN_TYPES.items():
+            column = whole[name] if name in whole else np.array(self.data[name], dtype=dtype)
+            if name in WHOLE:
+                whole[name] = column if name == "time" else narrowed(column)
+            else:
+                whole[name] = Sparse.of(column, absent)
+        return whole
 
     def columns(self) -> Columns:
         return Columns(
@@ -129,6 +144,13 @@ class Builder:
             audits=self.audits,
             end=self.end,
         )
+
+
+def split_roles(process: Ints) -> Ints:
+    """The role of each event, by its process: -1 nemesis, -2 harness, else 0. In `process` those become 0."""
+    role = np.where(process == NEMESIS, np.int8(-1), np.where(process == HARNESS, np.int8(-2), np.int8(0)))
+    process[role != 0] = 0
+    return role
 
 
 def not_last(end: End, path: str | Path) -> HistoryError:
@@ -145,21 +167,15 @@ def _id_code(identity: int | str | None, ids: dict[str, int]) -> int:
 
 def finish(meta: Meta, columns: Columns, path: str | Path) -> History:
     """Sorts, pairs and checks what needs all events. Raises `HistoryError` for the earliest event that is wrong."""
-    arrays = {name: getattr(columns, name) for name in COLUMN_TYPES}
-    time = arrays["time"]
+    arrays: dict[str, Any] = {name: getattr(columns, name) for name in COLUMN_TYPES}
     faults, audits = columns.faults, columns.audits
-    if len(time) > 1 and bool((time[1:] < time[:-1]).any()):
-        order = np.argsort(time, kind="stable")
-        if faults or audits:
-            rank = np.empty(len(order), dtype=np.int64)
-            rank[order] = np.arange(len(order))
-            faults = {int(rank[index]): row for index, row in faults.items()}
-            audits = {int(rank[index]): row for index, row in audits.items()}
-        for name in arrays:
-            arrays[name] = arrays[name][order]
-        del order
-    process, processes = _process_codes(arrays.pop("process"))
-    f, lock, line = arrays["f"], arrays["lock"], arrays["line"]
+    if not ascends(arrays["time"]):
+        place = _sort(arrays)
+        faults = {int(place[index]): row for index, row in faults.items()}
+        audits = {int(place[index]): row for index, row in audits.items()}
+        del place
+    process, processes = _process_codes(arrays.pop("process"), arrays.pop("role"))
+    lock, line = arrays["lock"], arrays["line"]
     names = History(
         path=str(path),
         meta=meta,
@@ -180,38 +196,57 @@ def finish(meta: Meta, columns: Columns, path: str | Path) -> History:
     if columns.end is not None and not meta.end:
         raise HistoryError(path, columns.end.line, "an end line that the meta doesn't promise")
     object.__setattr__(names, "mate", mate)
-    for array in (process, mate, f, lock, *arrays.values()):
+    for array in (process, mate, *(arrays[name] for name in arrays if name in WHOLE)):
         array.flags.writeable = False
     return names
 
 
-def _process_codes(ids: Ints) -> tuple[Ints, tuple[int, ...]]:
+def ascends(values: Ints) -> bool:
+    """Whether no value is less than the one before."""
+    step = _AT_ONCE
+    return all(
+        bool((values[at + 1 : at + step + 1] >= values[at : at + step][: len(values) - at - 1]).all())
+        for at in range(0, len(values) - 1, step)
+    )
+
+
+def _sort(arrays: dict[str, Any]) -> Ints:
+    """Brings columns into the order of their times, ties as they stood, and says where each row went."""
+    order = np.argsort(arrays["time"], kind="stable")
+    order = narrowed(order)
+    for name in WHOLE:
+        arrays[name] = arrays[name][order]
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order), dtype=order.dtype)
+    del order
+    for name in set(arrays) - set(WHOLE):
+        arrays[name] = arrays[name].moved(place)
+    return place
+
+
+def _process_codes(ids: Ints, role: Sparse) -> tuple[Ints, tuple[int, ...]]:
     """Codes for process ids: the index among the contenders' ids in order, -1 nemesis, -2 harness."""
-    codes = np.empty(len(ids), dtype=np.int32)
-    contender = ids > HARNESS
-    everyone = bool(contender.all())
-    own = ids if everyone else ids[contender]
-    unique: Ints
-    inverse: Ints
+    own = ids
+    if len(role.rows):
+        contender = np.ones(len(ids), dtype=bool)
+        contender[role.rows] = False
+        own = ids[contender]
     if not len(own):
-        codes[:] = np.where(ids == NEMESIS, -1, -2)
-        return codes, ()
+        return np.asarray(role).astype(np.int8), ()
     low, high = int(own.min()), int(own.max())
+    unique: Ints
     if high - low < 1_000_000:  # a table instead of a sort: ids are small as a rule
         seen = np.zeros(high - low + 1, dtype=bool)
-        seen[own - low] = True
-        unique = np.flatnonzero(seen)
-        table = np.zeros(high - low + 1, dtype=np.int32)
-        table[unique] = np.arange(len(unique), dtype=np.int32)
-        inverse = table[own - low]
-        unique = unique + low
+        for at in range(0, len(own), _AT_ONCE):
+            seen[own[at : at + _AT_ONCE].astype(np.int64) - low] = True
+        unique = np.flatnonzero(seen) + low
     else:
-        unique, inverse = np.unique(own, return_inverse=True)
-    if everyone:
-        codes[:] = inverse
-    else:
-        codes[contender] = inverse
-        codes[~contender] = np.where(ids[~contender] == NEMESIS, -1, -2)
+        unique = np.unique(own)
+    del own
+    codes = np.empty(len(ids), dtype=fitting(-2, len(unique)))
+    for at in range(0, len(ids), _AT_ONCE):  # what is none of theirs gets any code here, and its own below
+        codes[at : at + _AT_ONCE] = np.searchsorted(unique, ids[at : at + _AT_ONCE].astype(np.int64))
+    codes[role.rows] = role.values
     return codes, tuple(unique.tolist())
 
 
@@ -238,28 +273,41 @@ def _join_faults(rows: Mapping[int, FaultRow], time: Ints, line: Ints, path: str
 
 def _pair(history: History, path: str | Path) -> Ints:
     """The pairing of invokes and completions. A completion closes the open invoke of the same process, lock, f and
-    resource; there is at most one, and a crash closes all of its process."""
+    resource; there is at most one, and a crash closes all of its process.
+
+    So many rows at a time: each time with the invokes that are open by then in front of them.
+    """
     n = len(history)
     mate: Ints = np.full(n, -1, dtype=np.int32 if n < 2**31 else np.int64)
-    rows: Ints = np.flatnonzero(history.f < len(PAIRED_F))
-    if not len(rows):
-        return mate
-    every = len(rows) == n  # mostly; then nothing needs to be picked out
+    still_open: Ints = np.empty(0, dtype=np.int64)
+    epoch_of = crash_epochs(history)
+    start = 0
+    while start < n:
+        end = min(n, start + max(_PAIRED_AT_ONCE, 2 * len(still_open)))  # never the same many for a few new ones
+        rows = start + np.flatnonzero(history.f[start:end] < len(PAIRED_F))
+        if len(rows):
+            still_open = _pair_some(history, np.concatenate((still_open, rows)), epoch_of, mate, path)
+        start = end
+    return mate
+
+
+def _pair_some(history: History, rows: Ints, epochs: Epochs | None, mate: Ints, path: str | Path) -> Ints:
+    """Pairs rows that are in order within each group, and gives the invokes that stay open."""
     locks = max(1, len(history.locks))
     size = len(history.processes) * locks * 4 * 3
     narrow: Any = np.uint16 if size <= 1 << 16 else np.int64  # a quarter of the memory to walk through
     process, lock, f, resource = (
-        (column if every else column[rows]).astype(narrow)
-        for column in (history.process, history.lock, history.f, history.resource + 1)
+        column[rows].astype(narrow) for column in (history.process, history.lock, history.f, history.resource)
     )
-    key: Ints = ((process * narrow(locks) + lock) * narrow(4) + f) * narrow(3) + resource
+    # Of what is no write, whose resource is -1, the last term wraps in uint16, and is 0 all the same.
+    key: Ints = ((process * narrow(locks) + lock) * narrow(4) + f) * narrow(3) + (resource + narrow(1))
     order = group_order(key, size)
-    rows, key = order if every else rows[order], key[order]
-    same = key[1:] == key[:-1]
-    epochs = crash_epochs(history)
+    rows, key = rows[order], key[order]
+    group = key[1:] == key[:-1]
+    same = group
     if epochs is not None:
-        epoch = epochs[1][rows]
-        same &= epoch[1:] == epoch[:-1]
+        epoch = epochs.of(rows)
+        same = group & (epoch[1:] == epoch[:-1])
     invoke = history.type[rows] == INVOKE
     wrong = np.empty(len(rows), dtype=bool)
     wrong[0] = not invoke[0]
@@ -271,7 +319,8 @@ def _pair(history: History, path: str | Path) -> Ints:
     done, begun = rows[1:][closed], rows[:-1][closed]
     mate[done] = begun
     mate[begun] = done
-    return mate
+    still_open: Ints = rows[np.append(~group, True) & invoke]
+    return still_open
 
 
 def _pairing_error(history: History, rows: Ints, wrong: Bools, invoke: Bools, path: str | Path) -> HistoryError:
@@ -292,13 +341,14 @@ def _pairing_error(history: History, rows: Ints, wrong: Bools, invoke: Bools, pa
 
 def _check_seqs(history: History, path: str | Path) -> None:
     """Two equal `seq` of accepted writes in one resource of one lock are an error."""
-    rows = np.flatnonzero((history.seq != NONE) & (history.f == WRITE) & (history.type == OK))
+    rows = history.seq.rows
+    rows = rows[(history.f[rows] == WRITE) & (history.type[rows] == OK)]
     _refuse_twice(history, "seq", history.seq[rows], history.lock[rows], history.resource[rows], rows, path)
 
 
 def _check_ids(history: History, mate: Ints, path: str | Path) -> None:
     """What is wrong with ids: two writes with one, two audits, in one resource of one lock; integers beside strings."""
-    given = np.flatnonzero(history.id != NONE)
+    given = history.id.rows
     _check_kinds(history, given, path)
     audited: dict[tuple[int, int], int] = {}
     for audit in history.audits:

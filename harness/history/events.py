@@ -13,6 +13,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from harness.history.columns import Sparse
+
 Ints: TypeAlias = npt.NDArray[np.integer[Any]]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -26,7 +28,7 @@ TIME_LIMIT = 2**61
 #: Ids of writes that are strings are numbered from here on, above all that are integers.
 STRING_ID = LIMIT + 1
 
-#: Process ids that are not contenders, as they stand in `Columns.process`.
+#: Process ids that are not contenders.
 NEMESIS, HARNESS = NONE + 1, NONE + 2
 PROCESS_NAMES = {"nemesis": NEMESIS, "harness": HARNESS}
 
@@ -143,7 +145,8 @@ class Audit:
 class History:
     """A history, one array for each key, rows sorted by time (ties by line). `NONE` stands for an absent integer.
 
-    The arrays are shared, never written to. Columns that a row's `f` doesn't use hold their "absent".
+    The arrays are shared, never written to, and their integers are as narrow as their values allow (but for `time`).
+    Columns that a row's `f` doesn't use hold their "absent"; those in which most rows do are `Sparse`.
     """
 
     path: str
@@ -162,23 +165,23 @@ class History:
     """Index into `locks`; 0 (without a meaning) for events that aren't about a lock."""
     resource: Ints
     """FENCED or UNFENCED for writes, else -1."""
-    token: Ints
-    ttl: Floats
+    token: Sparse
+    ttl: Sparse
     """Seconds; NaN when absent."""
-    lease_from: Ints
+    lease_from: Sparse
     """ns; only on an acquire that returned ok."""
-    held: Ints
+    held: Sparse
     """-1 absent, 0 false, 1 true."""
-    reason: Ints
+    reason: Sparse
     """Index into `REASONS`."""
-    proves: Ints
+    proves: Sparse
     """-1 absent, 0 false, 1 true; only on a renew or release that returned ok."""
-    renewals: Ints
+    renewals: Sparse
     """SEEN or UNSEEN; only on an acquire that returned ok."""
-    read: Ints
-    version: Ints
-    seq: Ints
-    id: Ints
+    read: Sparse
+    version: Sparse
+    seq: Sparse
+    id: Sparse
     """Of writes: the integer, or `STRING_ID` and more: that and an index into `ids`."""
     mate: Ints
     """Index of the other half of an operation: an invoke's completion, a completion's invoke; -1 when there is none."""
@@ -225,8 +228,9 @@ class History:
 class Columns:
     """Events in the order of the file, as a reader found them. All arrays have one entry for each event.
 
-    `process` holds ids (`NEMESIS` and `HARNESS` for those two); `lock` and `f` index `locks` and `fs`; the rest as in
-    `History`. `faults` and `audits` hold the parsed rows of `f: fault` and `f: audit` by their index.
+    `process` holds the contenders' ids, and anything where `role` says that it is none: -1 nemesis, -2 harness, else 0.
+    `lock` and `f` index `locks` and `fs`; the rest as in `History`. `faults` and `audits` hold the parsed rows of
+    `f: fault` and `f: audit` by their index.
     """
 
     time: Ints
@@ -236,17 +240,18 @@ class Columns:
     f: Ints
     lock: Ints
     resource: Ints
-    token: Ints
-    ttl: Floats
-    lease_from: Ints
-    held: Ints
-    reason: Ints
-    proves: Ints
-    renewals: Ints
-    read: Ints
-    version: Ints
-    seq: Ints
-    id: Ints
+    token: Sparse
+    ttl: Sparse
+    lease_from: Sparse
+    held: Sparse
+    reason: Sparse
+    proves: Sparse
+    renewals: Sparse
+    read: Sparse
+    version: Sparse
+    seq: Sparse
+    id: Sparse
+    role: Sparse
     locks: list[str]
     fs: list[str]
     faults: dict[int, FaultRow]
@@ -255,7 +260,7 @@ class Columns:
     end: End | None = None
 
 
-#: dtype and value for "absent" of each array of `Columns`, in the order of its fields.
+#: dtype (of integers the widest that it may have) and value for "absent" of each array of `Columns`.
 COLUMN_TYPES: dict[str, tuple[str, Any]] = {
     "time": ("i8", 0),
     "line": ("i8", 0),
@@ -275,7 +280,11 @@ COLUMN_TYPES: dict[str, tuple[str, Any]] = {
     "id": ("i8", NONE),
     "proves": ("i1", -1),
     "renewals": ("i1", SEEN),
+    "role": ("i1", 0),
 }
+
+#: Those that every event has; all others are sparse.
+WHOLE = ("time", "line", "process", "type", "f", "lock", "resource")
 
 
 @dataclass(frozen=True)
@@ -330,15 +339,34 @@ def group_order(keys: Ints, size: int) -> Ints:
     return order
 
 
-def crash_epochs(history: History) -> tuple[Ints, Ints] | None:
-    """The crashes as (process * n + row), ascending, and for each row the number of those below its own such number.
+@dataclass(frozen=True, eq=False)
+class Epochs:
+    """The crashes of a history: two rows of one process are of the same epoch exactly when no crash of that process
+    lies between them."""
 
-    Two rows of one process have the same count exactly when no crash of that process lies between them. None when
-    nobody crashed.
-    """
-    n = len(history)
+    crashes: Ints
+    """As (process * len(history) + row), ascending."""
+    process: Ints
+
+    def of(self, rows: Ints) -> Ints:
+        """The number of crashes below (process * len(history) + row), for each of some rows."""
+        n = len(self.process)
+        return np.searchsorted(self.crashes, self.process[rows].astype(np.int64) * n + rows)
+
+    def next_crash(self, rows: Ints) -> Ints:
+        """The row of the next crash of each row's process, `len(history)` where there is none."""
+        n = len(self.process)
+        epoch = self.of(rows)
+        crash = np.full(len(rows), n, dtype=np.int64)
+        known = epoch < len(self.crashes)
+        # From n on it is another process's.
+        crash[known] = self.crashes[epoch[known]] - self.process[rows[known]].astype(np.int64) * n
+        return np.minimum(crash, n)
+
+
+def crash_epochs(history: History) -> Epochs | None:
+    """The crashes of a history; None when nobody crashed."""
     rows = np.flatnonzero(history.f == CRASH)
     if not len(rows):
         return None
-    crashes = np.sort(history.process[rows].astype(np.int64) * n + rows)
-    return crashes, np.searchsorted(crashes, history.process.astype(np.int64) * n + np.arange(n))
+    return Epochs(np.sort(history.process[rows].astype(np.int64) * len(history) + rows), history.process)

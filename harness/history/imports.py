@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HistoryError, UsageError
-from harness.history import edn
+from harness.history import edn, packed
 from harness.history.building import from_events
 from harness.history.events import History
 
@@ -115,7 +115,7 @@ def parse_fields(pairs: tuple[str, ...]) -> dict[str, str]:
 
 def detect(text: str, path: str | Path) -> str:
     """`edn` or `jepsen-json`: by the end of the name, else by the first characters."""
-    suffix = Path(path).suffix.lower()
+    suffix = packed.bare(Path(path)).suffix.lower()
     if suffix in (".edn", ".json"):
         return "edn" if suffix == ".edn" else "jepsen-json"
     return "edn" if re.match(r"\s*(\[?\s*(\{\s*:|#[A-Za-z])|;)", text) else "jepsen-json"
@@ -187,9 +187,11 @@ class _Source:
 
     def _text(self) -> str:
         try:
-            data = Path(self.path).read_bytes()
+            data = packed.text(Path(self.path))
         except OSError as error:
             raise self.error(0, error.strerror or str(error)) from None
+        except packed.Broken as broken:
+            raise self.error(broken.line, str(broken)) from None
         try:
             return data.removeprefix(b"\xef\xbb\xbf").decode()
         except UnicodeDecodeError as error:

@@ -55,7 +55,7 @@ class Row:
 
 
 _ABSENT: dict[str, Any] = {
-    name: value for name, (_, value) in COLUMN_TYPES.items() if name not in ("line", "f", "lock", "id")
+    name: value for name, (_, value) in COLUMN_TYPES.items() if name not in ("line", "f", "lock", "id", "role")
 }
 
 #: Which keys an event uses, by its f and type ("" for any type); the others hold their "absent".

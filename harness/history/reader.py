@@ -14,11 +14,13 @@ from typing import IO
 
 from harness import documents, signals
 from harness.errors import ConfigError, HistoryError
-from harness.history import native
+from harness.history import native, packed
 from harness.history.events import History
 
 FORMATS = ("auto", "fencepost", "edn", "jepsen-json")
 HISTORY_FILE = "history.jsonl"
+#: What a folder's history may be called.
+HISTORY_FILES = (HISTORY_FILE, *(f"{HISTORY_FILE}{end}" for end in packed.SUFFIXES))
 MATRIX_FILE = "matrix.json"
 STDIN = "-"
 
@@ -30,7 +32,8 @@ def read(
     release_fail: str | None = None,
     fields: Mapping[str, str] | None = None,
 ) -> History:
-    """Reads a history from a file, or from a folder that has a `history.jsonl`.
+    """Reads a history from a file, or from a folder that has a `history.jsonl`. Compressed ones (gzip, Zstandard) are
+    read as they are.
 
     `format` is one of `FORMATS`; `auto` tells by the file's name and first bytes. `release_fail` (`held`, `released` or
     `unknown`) and `fields` (our name: theirs) are for imported histories alone, see `harness.history.imports`.
@@ -48,16 +51,19 @@ def read(
 
 
 def find(path: str | Path) -> Path:
-    """The history file that a path means: itself, or the `history.jsonl` in that folder."""
+    """The history file that a path means: itself, or the `history.jsonl` (`.zst`, `.gz`) in that folder."""
     file = Path(path)
     if "\0" in str(path):
         raise HistoryError(path, 0, "a name with a null byte in it")
     try:
         if not file.is_dir():
             return file
-        inner = file / HISTORY_FILE
-        if not inner.exists():
+        there = [name for name in HISTORY_FILES if (file / name).exists()]
+        if not there:
             raise HistoryError(file, 0, f"a folder without a {HISTORY_FILE}, and without trials in it")
+        if len(there) > 1:
+            raise HistoryError(file, 0, f"a folder with a {' and a '.join(there)}: name the one that you mean")
+        inner = file / there[0]
         if not inner.is_file():
             raise HistoryError(inner, 0, "not a file")
     except OSError as error:  # a name that is too long
@@ -93,14 +99,14 @@ def trials(path: str | Path) -> list[str]:
 
 def _trials(path: str, above: tuple[tuple[int, int], ...]) -> list[str]:
     folder = Path(path)
-    if not folder.is_dir() or (folder / HISTORY_FILE).exists():
+    if not folder.is_dir() or any((folder / name).exists() for name in HISTORY_FILES):
         return [path]
     here = (folder.stat().st_dev, folder.stat().st_ino)
     if here in above:
         raise HistoryError(path, 0, "a link that leads back to a folder above it")
     if len(above) >= _DEEPEST:
         raise HistoryError(path, 0, f"more than {_DEEPEST} folders of trials, one in the other")
-    inner = {child.parent.name for file in (HISTORY_FILE, MATRIX_FILE) for child in folder.glob(f"*/{file}")}
+    inner = {child.parent.name for file in (*HISTORY_FILES, MATRIX_FILE) for child in folder.glob(f"*/{file}")}
     names = dict.fromkeys([*_of_matrix(folder / MATRIX_FILE), *sorted(inner)])
     return [trial for name in names for trial in _trials(os.path.join(path, name), (*above, here))] or [path]
 
@@ -130,7 +136,8 @@ def _of_matrix(file: Path) -> list[str]:
 def kept(path: str | Path) -> Iterator[Path]:
     """A path whose file can be read more than once: standard input (`-`) and pipes are copied to a temporary file.
 
-    Readers look at the first bytes to tell the notation, and long files are read by two processes.
+    Readers look at the first bytes to tell the notation, and long files are read by two processes. What is compressed
+    stays so in the copy.
     """
     file = Path(path)
     if str(path) != STDIN and (file.is_file() or file.is_dir() or not file.exists()):
@@ -177,12 +184,16 @@ def detect(file: Path) -> str:
 
 def _guess(file: Path) -> str:
     """`edn` for .edn, `jepsen-json` for .json; else by the first byte that isn't white space: `{"` is a native line."""
-    if file.suffix == ".edn":
-        return "edn"
-    with file.open("rb") as stream:
-        head = stream.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
-    if file.suffix == ".json" or (file.suffix != ".jsonl" and head.startswith(b"[") and not head.startswith(b"[{:")):
+    suffix = packed.bare(file).suffix
+    if suffix in (".edn", ".jsonl"):
+        return "edn" if suffix == ".edn" else "fencepost"
+    with packed.opened(file) as source:
+        try:
+            head = source.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
+        except packed.Broken as broken:
+            raise HistoryError(file, 1, str(broken)) from None
+    if suffix == ".json" or (head.startswith(b"[") and not head.startswith(b"[{:")):
         return "jepsen-json"
-    if file.suffix != ".jsonl" and head.startswith((b"{:", b"[{:", b"#jepsen", b";")):
+    if head.startswith((b"{:", b"[{:", b"#jepsen", b";")):
         return "edn"
     return "fencepost"

@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from bench import histories
 from harness.errors import HistoryError
 from harness.history import native, read
+from harness.history.columns import Sparse
 from harness.history.events import NONE, History
+from harness.history.lines import Part
 from tests.afresh import afresh
 
 ACQUIRE = '{"time": 1, "process": 0, "type": "invoke", "f": "acquire"}'
@@ -38,7 +40,7 @@ def outcome(path: Path) -> dict[str, Any] | tuple[int, str]:
         return error.line, error.reason
     assert isinstance(history, History)
     return {
-        field.name: value.tolist() if isinstance(value := getattr(history, field.name), np.ndarray) else value
+        field.name: value.tolist() if isinstance(value := getattr(history, field.name), np.ndarray | Sparse) else value
         for field in fields(history)
     }
 
@@ -56,8 +58,8 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         for way in ("exact", "fast", "chunks", "two"):
             with monkeypatch.context() as patch:
                 if way == "exact":
-                    patch.setattr(native._Part, "_fast", lambda self, lines: None)
-                if way == "chunks":
+                    patch.setattr(Part, "_columns", lambda self, *arguments: None)
+                if way in ("chunks", "two"):
                     patch.setattr(native, "_CHUNK", 64)
                 if way == "two":
                     patch.setattr(native, "_FORK_FROM", 0)
@@ -434,17 +436,17 @@ def test_no_process_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(native.os, "fork", noted)
     with monkeypatch.context() as patch:
-        patch.setattr(native, "_read_half", lambda *arguments: os._exit(7))
-        with pytest.raises(HistoryError, match="second half failed"):
+        patch.setattr(native, "_second", lambda *arguments: os._exit(7))
+        with pytest.raises(HistoryError, match="every other chunk failed"):
             read(path)
-    take = native._Part._take
+    take = Part.take
 
     def interrupted(self: Any, chunk: bytes, number: int) -> None:
         if number == 1:
             raise KeyboardInterrupt
         take(self, chunk, number)
 
-    monkeypatch.setattr(native._Part, "_take", interrupted)
+    monkeypatch.setattr(Part, "take", interrupted)
     with pytest.raises(KeyboardInterrupt):
         read(path)
     assert len(children) == 2

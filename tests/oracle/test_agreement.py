@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from checkers import fencing, lease, linearizable
+from checkers import fencing, intervals, lease, linearizable, progress
 from checkers.intervals import build
+from harness.history import building, columns
 from harness.history.reader import read
 from tests.afresh import afresh
 from tests.oracle.compare import disagreements
@@ -45,8 +46,13 @@ def test_random_histories(path: Path, start: int) -> None:
 
 
 def test_large_histories_are_judged_as_small_ones(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fallen tokens are looked at one by one where they are few; the way for many agrees too."""
-    monkeypatch.setattr(fencing, "_FEW", -1)
+    """Few fallen tokens are looked at one by one, short columns are whole, and all is looked at in one piece; what is
+    done where there is more of everything agrees too."""
+    for module, name, value in (
+        (fencing, "_FEW", -1), (progress, "_PIECE", 2), (intervals, "_FELT", 0), (columns, "_SHORT", 0),
+        (columns, "_AT_ONCE", 3), (building, "_AT_ONCE", 2), (building, "_PAIRED_AT_ONCE", 3),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, value)
     for seed in range(20_000, 20_700):
         data = encode(history(Chooser.seeded(seed), tokens="wild" if seed % 2 else None))
         found = disagreements(data, path)
