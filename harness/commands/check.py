@@ -73,7 +73,8 @@ Examples:
   fencepost check cases/*.jsonl --json                # the same for programs
   fencepost check results/my-trial --explain 1        # the events around the first finding, by contender
   fencepost check results/matrix-1                    # all trials of a matrix
-  zcat history.jsonl.gz | fencepost check -
+  fencepost check history.jsonl.zst                   # compressed ones as they are, .gz too
+  ssh host cat history.jsonl.gz | fencepost check -
   fencepost check history.jsonl --require lease,fencing
   fencepost check history.edn --no-owners --release-fail released
   fencepost check ops.json --map time=timestamp --map token=value.fence
@@ -133,8 +134,8 @@ def command(
     """Decide the verdicts of recorded histories.
 
     PATH is a history, `-` for one on standard input, a trial's folder (with a history.jsonl), or a folder of trials, of
-    which each is judged. Histories of Jepsen and Knossos (EDN, JSON) are read too. What each verdict means is in
-    docs/verdicts.md.
+    which each is judged. Compressed ones (gzip, Zstandard) are read as they are, and so are histories of Jepsen and
+    Knossos (EDN, JSON). What each verdict means is in docs/verdicts.md.
     """
     if certificates and not as_json:
         raise UsageError("--certificates goes with --json")

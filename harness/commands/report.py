@@ -11,6 +11,7 @@ import click
 
 from harness import plain, results
 from harness.errors import ConfigError, FencepostError, UsageError
+from harness.history import reader
 from harness.report import write_matrix, write_trial
 from harness.report.files import INDEX, REPORT
 
@@ -78,7 +79,7 @@ def _targets(paths: tuple[Path, ...], out: Path | None) -> list[Path | None]:
     targets: list[Path | None] = []
     for path in paths:
         # Trials call their history alike; the folder tells them apart.
-        named = path.resolve().parent if path.name == "history.jsonl" else path.resolve()
+        named = path.resolve().parent if path.name in reader.HISTORY_FILES else path.resolve()
         name = named.name if path.is_dir() or named.is_dir() else named.stem
         taken[name] = taken.get(name, 0) + 1
         targets.append(out / (f"{name}.html" if taken[name] == 1 else f"{name}-{taken[name]}.html"))
@@ -97,7 +98,7 @@ def _write(path: Path, out: Path | None, again: bool, paths: Sequence[Path]) -> 
             raise UsageError(f"{path}: --again judges trials and histories; name the trials' folders in it")
         results.free(out or path / INDEX)
         return write_matrix(path, out)
-    if path.is_dir() and not any((path / name).is_file() for name in ("history.jsonl", "trial.json")):
+    if path.is_dir() and not any((path / name).is_file() for name in (*reader.HISTORY_FILES, "trial.json")):
         raise ConfigError(path, None, "neither a trial (history.jsonl) nor a matrix (matrix.json) is in this folder")
     results.free(out or path / REPORT)
     return write_trial(path, out, again=again)

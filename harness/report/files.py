@@ -25,6 +25,14 @@ REPORT = "report.html"
 INDEX = "index.html"
 DEMO = "demo.html"
 
+
+def history(folder: Path) -> Path:
+    """The history in a trial's folder, as it was recorded or compressed since; its usual place where there is none.
+    Raises `HistoryError` where there are several."""
+    there = any((folder / name).exists() for name in reader.HISTORY_FILES)
+    return reader.find(folder) if there else folder / HISTORY
+
+
 MOST_JOURNAL = 1 << 30
 """Bytes of the faults' journal."""
 

@@ -138,7 +138,7 @@ def _trial(folder: Path, matrix: files.Matrix, number: int) -> Trial:
     """
     listed = matrix.cells[number]
     home = folder / listed.trial
-    history = home / files.HISTORY
+    history = files.history(home)
     kept = stored.look(home, history)
     checked, other = kept.checked, kept.other_rules
     if kept.checked is None and listed.verdicts and matrix.rules != RULES:

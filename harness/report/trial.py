@@ -58,7 +58,7 @@ def write(source: Path, out: Path | None = None, *, again: bool = False) -> Path
     bare = not source.is_dir()
     trial = None if bare else files.read_trial(folder)
     journal = files.Journal() if bare else files.read_journal(folder)
-    path = folder / files.HISTORY if not bare else source
+    path = files.history(folder) if not bare else source
     target = out or (folder / files.REPORT if not bare else source.with_suffix(".html"))
 
     story, problem, kept = _story(path, folder, bare, trial, journal, again)

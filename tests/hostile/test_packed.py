@@ -17,6 +17,7 @@ from harness.errors import HistoryError
 from harness.history import native, packed, read, reader
 from tests.checkers.test_reader import outcome, same
 from tests.hostile.test_files import fencepost, refused
+from tests.report.scenes import Scene, write_trial_folder
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -235,3 +236,16 @@ def test_a_file_that_grows_while_it_is_read(tmp_path: Path, text: bytes) -> None
 def test_what_is_compressed_with_something_else(tmp_path: Path) -> None:
     """xz isn't read; it is no text, and told as such."""
     refused(fencepost("check", written(tmp_path, "history.jsonl.xz", b"\xfd7zXZ\x00" + os.urandom(50))), "line 1: ")
+
+
+def test_a_trial_whose_history_was_compressed_since(tmp_path: Path, kind: str) -> None:
+    """Its folder is judged and shown as before; with both in it, both are named."""
+    trial = write_trial_folder(tmp_path / "trial", Scene(seconds=3).run())
+    text = (trial / "history.jsonl").read_bytes()
+    before = fencepost("check", trial, "--json")
+    written(trial, f"history.jsonl{ENDS[kind]}", packed_as(kind, text))
+    refused(fencepost("report", trial), f"history.jsonl and a history.jsonl{ENDS[kind]}")
+    (trial / "history.jsonl").unlink()
+    assert fencepost("check", trial, "--json") == before
+    code, said = fencepost("report", trial)
+    assert code == 0, said
