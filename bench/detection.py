@@ -111,6 +111,7 @@ def plan_of(places: Sequence[tuple[str, str]], runs: int) -> Plan:
         whole,
         cells=[whole.cells[number] for number in kept],
         rules=[whole.rules[number] for number in kept],
+        same=[whole.same[number] for number in kept],
         left_out=[],
     )
 
@@ -162,7 +163,7 @@ def seen(runs: Sequence[Run], name: str) -> Seen:
     judged = [run for run in runs if name in run.verdicts]
     firsts = [(run, run.figures.first.get(name) if run.verdicts[name] is False else None) for run in judged]
     k = sum(run.verdicts[name] is False for run in judged)
-    by_chance = any("violations" in run.rule for run in judged)
+    by_chance = any(run.rule.violations is not None for run in judged)
     low, high = (None, None) if by_chance else intervals.binomial(k, len(judged))
     return Seen(
         Rate(k=k, n=len(judged), low=low, high=high),

@@ -86,4 +86,4 @@ class Freeze:
         """Of a contender: whether its lease ran out while it was frozen, or its turn came. Of servers: `leading`."""
         if not self._hit.processes:
             return self._leading.bite(env, began_ns, ended_ns)
-        return holding.bite(env, self._hit.nodes[0], began_ns, ended_ns, interrupted=self._early)
+        return holding.bite(env, self.target, self._hit.nodes[0], began_ns, ended_ns, interrupted=self._early)

@@ -34,8 +34,12 @@ def lasting_seconds(terms: LeaseTerms) -> float:
     return terms.given_away_most_seconds + MARGIN_SECONDS
 
 
-def bite(env: Environment, node: str, began_ns: int, ended_ns: int, *, interrupted: str | None = None) -> Bite:
-    """Measured for the contender on this node. `interrupted` says how the fault was not in force throughout."""
+def bite(
+    env: Environment, target: str, node: str, began_ns: int, ended_ns: int, *, interrupted: str | None = None
+) -> Bite:
+    """Measured for the contender on this node, which was hit as what `target` says: as the holder, as a waiter, or by
+    its name, as whichever it was. `interrupted` says how the fault was not in force throughout.
+    """
     terms, hold, last = env.terms(), env.hold_of(node, began_ns), env.hold_of(node, ended_ns)
     if hold is not None and not hold.believed(began_ns):
         hold = None
@@ -44,9 +48,13 @@ def bite(env: Environment, node: str, began_ns: int, ended_ns: int, *, interrupt
     wait = env.wait_of(node, began_ns)
     if interrupted is not None:
         return Bite(False, f"it did not last until its end: {interrupted}", _evidence(hold, wait, began_ns, ended_ns))
-    if hold is None and wait is not None:
+    if target != "holder" and (hold is None or target == "waiter") and wait is not None:
         others = [grant for grant in env.granted(began_ns, ended_ns) if grant.node != node]
         return of_waiter(node, wait, others, terms, began_ns, ended_ns)
+    if target == "waiter":
+        return Bite(
+            False, f"{node} did not wait for the lock when the fault began", _evidence(hold, wait, began_ns, ended_ns)
+        )
     return of_holder(node, hold, terms, began_ns, ended_ns)
 
 
@@ -56,7 +64,7 @@ def of_holder(node: str, hold: SeenHold | None, terms: LeaseTerms, began_ns: int
     lasted = (ended_ns - began_ns) / 1e9
     longer = f"fault_on of at least {lasting_seconds(terms):.1f} s"
     if hold is None:
-        return Bite(False, f"{node} neither held the lock nor waited for it when the fault began", evidence)
+        return Bite(False, f"{node} did not hold the lock when the fault began", evidence, HOLD_ON)
     if hold.promise_end_ns is None:
         return _unseen(node, hold, terms, began_ns, ended_ns, evidence)
     # The promise counts from the sending of a request, as do the terms.

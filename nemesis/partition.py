@@ -333,7 +333,7 @@ class Partition:
             return None
         if not self._target.processes:
             return self._leading.bite(env, began_ns, ended_ns)
-        return holding.bite(env, self._target.nodes[0], began_ns, ended_ns, interrupted=self._early)
+        return holding.bite(env, self.target, self._target.nodes[0], began_ns, ended_ns, interrupted=self._early)
 
 
 def _tally(words: Mapping[str, str]) -> dict[str, int]:

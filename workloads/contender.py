@@ -355,7 +355,7 @@ def _run(events: Events, config: ContenderConfig) -> int:
         "operation_seconds": operation_seconds(config.ttl),
         "margin_seconds": config.ttl * MARGIN if config.guarded else None,
         "parameters": workload.resolved,
-        "holds": True,
+        "holds": getattr(workload, "takes_orders", True),
     }
     events.say(hello=hello)
     while not contender.started.wait(3600):

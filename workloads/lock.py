@@ -30,6 +30,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "think_max": Parameter(0.08, 0, 3600, "s", "the longest"),
     "rest_max": Parameter(0.1, 0, 3600, "s", "the longest pause between a release and the next acquire"),
     "after_failure": Parameter(0.1, 0.001, 3600, "s", "the pause after an acquire without success"),
+    "takes_orders": Parameter(1, 0, 1, "0 or 1", "whether a holder can be told to hold until it is let go"),
 }
 
 
@@ -49,6 +50,7 @@ class LockWorkload:
         from workloads.resource import Attempts, Twins  # only a process that uses PostgreSQL pays for its library
 
         self.resolved = self.resolve(parameters)
+        self.takes_orders = self.resolved["takes_orders"] > 0
         self._contender = contender
         if contender.config.resource is None:
             raise BadConfig("resource", "the workload lock needs one")

@@ -113,8 +113,8 @@ def _tell(screen: Console, run: MatrixRun, found: Sequence[TrialResult]) -> str:
     else:
         screen.print(results_table(found))
     words = list(run.words) or [result.outcome.word for result in found]
-    if not words and run.budget is not None and not run.errors:
-        words = ["inconclusive"]  # there was no time for any run
+    if run.budget is not None and len(found) < len(run.plan.cells):
+        words.append("inconclusive")  # there was no time for some of the cells
     word = worst([*words, *(["harness-error"] if run.errors else [])])
     for error in run.errors:
         screen.print(f"  {plain.block(error, indent='    ')}")
@@ -123,6 +123,8 @@ def _tell(screen: Console, run: MatrixRun, found: Sequence[TrialResult]) -> str:
             screen.print(reason_lines(result.outcome.reasons, f"{result.folder.name}: "))
     for path in run.aside:
         screen.print(f"  left by a run that did not end, which was run again: {path}", markup=False, soft_wrap=True)
+    if run.aside:
+        screen.print("  (`fencepost clean` removes the nodes that a killed process left)")
     screen.print()
     not_run = len(run.plan.cells) - len(found)
     cut = f", {not_run} not run" if not_run else ""
@@ -150,7 +152,7 @@ def pooled_table(run: MatrixRun) -> Table:
         config, all_of_it = run.plan.cells[cell], pooled.pool(runs)
         table.add_row(
             config.system + (f" x{config.servers}" if config.servers not in (None, 1, 3) else ""),
-            config.fault,
+            config.fault_words(),
             "guarded" if config.guarded else "naive",
             spelled.runs(all_of_it),
             Text(spelled.outcomes(all_of_it), style=STYLES[pooled.representative(runs).word]),

@@ -199,7 +199,7 @@ def results_table(results: Sequence[TrialResult]) -> Table:
         config = result.config
         table.add_row(
             config.system + (f" x{config.servers}" if config.servers not in (None, 1, 3) else ""),
-            config.fault,
+            config.fault_words(),
             result.outcome.faults or "-",
             "guarded" if config.guarded else "naive",
             *(

@@ -97,10 +97,14 @@ class Plan:
     """How many runs each cell gets; one for each where it isn't given."""
     source: Mapping[str, Any] = field(default_factory=dict)
     """What the file says, and what was given over it: two plans with the same are one."""
+    same: Sequence[str] = ()
+    """What tells each cell apart wherever it is run (`same`)."""
 
     def __post_init__(self) -> None:
         if not self.rules:
             object.__setattr__(self, "rules", tuple(Rule(runs=1) for _ in self.cells))
+        if not self.same:
+            object.__setattr__(self, "same", tuple(map(same, self.cells)))
 
     @property
     def shortest(self) -> float:
@@ -130,8 +134,16 @@ def run_seed(seed: int, run: int) -> int:
 
 
 def same(config: TrialConfig) -> str:
-    """What cells have in common that are asked to do the same, wherever they are run: a digest of all but the seed."""
-    asked = {name: value for name, value in msgspec.to_builtins(config).items() if name != "seed"}
+    """What cells have in common that are asked to do the same, wherever they are run: a digest of all but the seed.
+
+    What is at its default is left out, so that a key that a later version adds doesn't make all cells others.
+    """
+    usual = {field.name: field.default for field in msgspec.structs.fields(TrialConfig)}
+    asked = {
+        name: value
+        for name, value in msgspec.to_builtins(config).items()
+        if name != "seed" and value not in (usual[name], {}, [])
+    }
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -19,13 +19,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from checkers import RULES
 from harness import documents, redaction
 from harness.errors import FencepostError, HarnessError, UsageError
 from harness.matrix import stored
-from harness.matrix.plan import Plan, least_seconds, same
+from harness.matrix.plan import Plan, least_seconds
 from harness.matrix.rounds import Rounds
 from harness.report import write_trial
 from harness.results import held
@@ -112,7 +110,6 @@ class MatrixRun:
 
     def _run(self, runtime: Runtime) -> list[TrialResult]:
         self._names = _folder_names(self.plan.cells)
-        self._same = [same(config) for config in self.plan.cells]
         self._failures, self._written, self._cost = 0, 0.0, 0.0
         pages = book.read(self.folder) if self.resumed else None
         self._before = pages.spent if pages is not None else 0.0
@@ -259,8 +256,8 @@ class MatrixRun:
             run=number,
             trial=result.folder.name,
             seed=result.config.seed,
-            same=self._same[cell],
-            rule=msgspec.to_builtins(self.plan.rules[cell]),
+            same=self.plan.same[cell],
+            rule=self.plan.rules[cell],
             place=result.config.cell(),
             outcome=result.outcome.to_json(),
             verdicts=dict(result.verdicts),
@@ -333,7 +330,7 @@ class MatrixRun:
 
     def _check(self, run: Run) -> None:
         place = f"{self.folder / book.BOOK}: run {run.run} of cell {run.cell + 1}"
-        if run.cell >= len(self.plan.cells) or run.same != self._same[run.cell]:
+        if run.cell >= len(self.plan.cells) or run.same != self.plan.same[run.cell]:
             raise UsageError(f"{place} is none of the plan's; this folder can't be gone on with")
         if run.rules != RULES:
             raise UsageError(

@@ -49,8 +49,8 @@ def write_plan(folder: Path, plan: Plan, budget: float | None, keep: str) -> Non
         "for_seconds": budget,
         "keep": keep,
         "cells": [
-            {"config": msgspec.to_builtins(config), "rule": msgspec.to_builtins(rule)}
-            for config, rule in zip(plan.cells, plan.rules, strict=True)
+            {"config": msgspec.to_builtins(config), "rule": msgspec.to_builtins(rule), "same": same}
+            for config, rule, same in zip(plan.cells, plan.rules, plan.same, strict=True)
         ],
         "left_out": [{"cell": dict(left.cell), "rule": left.rule} for left in plan.left_out],
     }
@@ -69,12 +69,13 @@ def read_plan(folder: Path) -> Begun:
     except FileNotFoundError:
         raise UsageError(f"{folder} can't be resumed: there is no {PLAN} of a matrix in it") from None
     try:
-        cells, rules = [], []
+        cells, rules, same = [], [], []
         for number, cell in enumerate(data["cells"], 1):
             cells.append(_config(cell["config"], path, f"cells[{number}].config"))
             rules.append(msgspec.convert(cell["rule"], Rule))
+            same.append(str(cell["same"]))
         left_out = [LeftOut(dict(left["cell"]), str(left["rule"])) for left in data["left_out"]]
-        plan = Plan(Path(str(data["file"])), cells, left_out, rules, data["source"])
+        plan = Plan(Path(str(data["file"])), cells, left_out, rules, data["source"], same)
         budget = None if data["for_seconds"] is None else float(data["for_seconds"])
         begun = Begun(plan, budget, str(data["keep"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # msgspec's own is a ValueError

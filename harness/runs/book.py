@@ -21,10 +21,11 @@ from harness import documents, redaction
 from harness.errors import ConfigError, HarnessError
 from harness.expectations import wanted
 from harness.history import reader
+from harness.runs.rule import Rule
 
 BOOK = "runs.jsonl"
-MOST_BYTES = 4 << 30
-"""Of a book; a run takes two thousand."""
+MOST_BYTES = 1 << 30
+"""Of a book: half a million runs and more."""
 
 
 class First(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,8 +66,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="run"
     seed: int | None = None
     same: str = ""
     """Tells cells apart wherever they are run: of everything that was asked for, save the seed."""
-    rule: dict[str, Any] = msgspec.field(default_factory=dict)
-    """The cell's `harness.runs.rule.Rule`."""
+    rule: Rule = Rule()
+    """How many runs the cell gets."""
     place: dict[str, Any] = msgspec.field(default_factory=dict)
     """System, workload, fault and parameters, as in matrix.json."""
     outcome: dict[str, Any] = msgspec.field(default_factory=dict)

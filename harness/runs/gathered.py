@@ -17,6 +17,7 @@ from harness.runs import book, pooled
 from harness.runs.book import Run
 from harness.runs.measure import measure
 from harness.runs.pooled import Pooled
+from harness.runs.rule import Rule
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def _of_cell(folder: Path, number: int, cell: dict[str, Any], rules: int | None)
         cell=number,
         run=1,
         trial=cell["trial"],
-        rule={"runs": 1},
+        rule=Rule(runs=1),
         place=cell["cell"],
         outcome=cell["outcome"],
         verdicts=cell["verdicts"],

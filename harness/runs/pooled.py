@@ -19,7 +19,6 @@ import msgspec
 
 from harness.runs import intervals
 from harness.runs.book import First, Run
-from harness.runs.rule import Rule
 
 RANK = ("violation", "harness-error", "unknown", "inconclusive", "as-expected")
 """In which order words outrank each other (`harness.trial.outcome`)."""
@@ -100,7 +99,7 @@ def pool(*series: Sequence[Run]) -> Pooled:
     """What these runs of one cell say together; each series is that of one matrix, by run."""
     series = tuple(part for part in series if part)
     runs = [run for part in series for run in part]
-    rules = [msgspec.convert(part[-1].rule, Rule) for part in series]
+    rules = [part[-1].rule for part in series]
     stops = [rule.stopped_at(part) for rule, part in zip(rules, series, strict=True)]
     chance = any(stop is not None for stop in stops)
 
@@ -158,7 +157,7 @@ def cells(runs: Sequence[Run]) -> list[dict[str, Any]]:
             "expect": shown.expect,
             "expect_reason": shown.expect_reason,
         }
-        if len(counted) > 1 or not msgspec.convert(shown.rule, Rule).single:
+        if len(counted) > 1 or not shown.rule.single:
             names = dict.fromkeys(name for run in counted for name in run.verdicts)
             entry["verdicts"] = {name: _worst(name, counted) for name in names}
             entry["required"] = shown.required

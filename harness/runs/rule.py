@@ -10,13 +10,24 @@ run that was begun is finished, so a cell may come to a few runs more than its r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
-from harness.runs.book import Run
-
 MOST_RUNS = 1_000_000
 """Of one cell; days, whatever it tests."""
+
+
+class Counted(Protocol):
+    """A run, as far as a rule looks at it (`harness.runs.book.Run`)."""
+
+    @property
+    def violates(self) -> bool:
+        """Whether it shows a violation."""
+
+    @property
+    def wall(self) -> float:
+        """Seconds that it took."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -41,7 +52,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
         ]
         return " or ".join(parts) or "until the time is over"
 
-    def enough(self, runs: Sequence[Run]) -> str | None:
+    def enough(self, runs: Sequence[Counted]) -> str | None:
         """Why the cell needs no further run, in words; None while it does."""
         violations = sum(run.violates for run in runs)
         if self.violations is not None and violations >= self.violations:
@@ -52,7 +63,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
             return _count(self.minutes, "minute")
         return None
 
-    def stopped_at(self, runs: Sequence[Run]) -> int | None:
+    def stopped_at(self, runs: Sequence[Counted]) -> int | None:
         """How many runs there were, in their order, up to the violation that stopped the cell; None when none did.
 
         Runs behind that had begun already: they count nowhere that chance must not choose n.

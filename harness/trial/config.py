@@ -31,6 +31,8 @@ from workloads.validate import BadConfig
 Verdict = bool | str
 """True, False or "unknown"; in an expectation also "any"."""
 
+SLUG_PART = 40
+"""Characters of one part of a folder's name: an option may be a long text."""
 VERDICT_WORDS = ("unknown", "any")
 
 
@@ -94,9 +96,25 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Why that is expected, for the reader of the report."""
 
     def describe(self) -> str:
-        """The cell in a few words: "etcd x freeze-holder, naive"."""
+        """The cell in a few words: "etcd x clock-leader clocks=monotonic, naive"."""
         by = f" by {self.client}" if self.client is not None else ""
-        return f"{self.system}{by} x {self.fault}, {'guarded' if self.guarded else 'naive'}"
+        return f"{self.system}{by} x {self.fault_words()}, {'guarded' if self.guarded else 'naive'}"
+
+    def fault_words(self) -> str:
+        """The fault, with the options by which the cell is told from others: "clock-leader clocks=monotonic"."""
+        return " ".join([self.fault, *(f"{key}={_plain(value)}" for key, value in self.options_told().items())])
+
+    def options_told(self) -> dict[str, Any]:
+        """The options of fault and system that are set, by which cells of the same names are told apart.
+
+        Without what is no plain value, or stands for a secret.
+        """
+        given = {**self.fault_options, **self.system_options}
+        return {
+            key: value
+            for key, value in given.items()
+            if isinstance(value, (bool, int, float)) or (isinstance(value, str) and not value.startswith("env:"))
+        }
 
     def _usual_servers(self) -> int:
         counts: tuple[int, ...] = registry.load("systems", self.system).server_counts
@@ -167,8 +185,9 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return found
 
     def slug(self) -> str:
-        """A name for its folder: "etcd-freeze-holder"; says what isn't usual."""
+        """A name for its folder: "etcd-clock-leader-clocks-monotonic-naive"; says what isn't usual."""
         parts = [self.system, self.fault]
+        parts += [f"{key}-{_plain(value)}"[:SLUG_PART] for key, value in self.options_told().items()]
         if self.servers not in (None, self._usual_servers()):
             parts.append(f"{self.servers}n")
         if self.client is not None:

@@ -78,7 +78,7 @@ class Disturbance:
             wait(began + window.begin - time.monotonic())
             if number:
                 self._in_use_again(undone)
-                if not schedule.fits(window.on, time.monotonic() - began):
+                if not schedule.fits(window.on, time.monotonic() - began, number):
                     break
             if window.trigger == "grant":
                 seen = live.grants

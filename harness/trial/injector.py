@@ -107,16 +107,16 @@ class TrialEnvironment:
     def wait_until_told(self, timeout_seconds: float) -> str | None:
         end = time.monotonic() + timeout_seconds
         changed = self._recorder.live.changed
-        asked: SeenHold | None = None
+        asked: tuple[str, int] | None = None
         while True:
             seen = self.holds()
             hold = seen[-1] if seen else None
             over = hold is not None and hold.promise_end_ns is not None and hold.promise_end_ns <= self._now()
             # A hold is asked once: one that is about to end has said so, and another will come.
-            if hold is not None and not over and (asked is None or asked.since_ns != hold.since_ns):
+            if hold is not None and not over and asked != (hold.node, hold.since_ns):
                 if self._tell(hold.node, max(0.0, end - time.monotonic())):
                     return hold.node
-                asked = hold
+                asked = (hold.node, hold.since_ns)
             with changed:
                 if (left := end - time.monotonic()) <= 0:
                     return None
@@ -188,6 +188,7 @@ class TrialEnvironment:
 
     def restart_contender(self, node: str) -> None:
         self._check()
+        self._told.pop(node, None)  # who was told is dead
         self._contenders[node].restart(self._check)
 
     def settle(self) -> None:

@@ -12,20 +12,19 @@ from dataclasses import dataclass
 
 from harness.systems.base import LeaseTerms
 from nemesis.holding import lasting_seconds
+from nemesis.schedule import APPLYING_SECONDS, MANY, fitting
 from nemesis.targets import CONTENDERS, NAME
 
 DURATION_SECONDS = 20.0
 """How long faults are applied, unless too few fit."""
-FEWEST, MANY = 2, 3
-"""So many faults shall fit into a trial at least, and as many where a short ttl makes them cheap."""
+FEWEST = 2
+"""So many faults shall fit into a trial at least, and MANY where a short ttl makes them cheap."""
 SHORT_TTL_SECONDS = 3.0
 CYCLE_TTLS, PAUSE_TTLS = 3.5, 1.5
 """A fault and its pause together take so many ttl where they can, and the pause alone no more than so many."""
 PAUSE_SECONDS = (1.0, 5.0)
 """The shortest pause between two faults, and the longest that is planned. The next fault waits besides until somebody
 holds the lock again."""
-APPLYING_SECONDS = 0.6
-"""What aiming a fault and proving it takes beside its own time: two rounds of probes, for a partition."""
 LEADING_SECONDS = 0.5
 """How much longer a fault on a server lasts than a hand-over takes, so that another leads under it."""
 BUSY_SECONDS = 2.0
@@ -40,11 +39,6 @@ class Timing:
     fault_off: float
     duration: float
     progress_bound: float
-
-    @property
-    def faults(self) -> int:
-        """How many faults fit."""
-        return fitting(self.fault_on, self.fault_off, self.duration)
 
 
 def on_contender(target: str) -> bool:
@@ -79,11 +73,6 @@ def timing(terms: LeaseTerms, target: str, *, fault_on: float | None = None, fau
     needed = wanted * (fault_on + APPLYING_SECONDS) + max(0, wanted - 1) * fault_off
     bound = terms.given_away_most_seconds + terms.hand_over_seconds + BUSY_SECONDS
     return Timing(fault_on, fault_off, _up(max(DURATION_SECONDS, needed)), _up(bound))
-
-
-def fitting(on: float, off: float, duration: float, *, applying: float = APPLYING_SECONDS) -> int:
-    """How many faults of this length, so far apart, fit into the time that they are applied."""
-    return max(0, math.floor((duration + off + 1e-9) / (on + applying + off)))
 
 
 def _up(seconds: float) -> float:

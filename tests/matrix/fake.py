@@ -16,9 +16,14 @@ from harness.matrix import MatrixRun, Plan, load
 from harness.trial import Progress, TrialResult
 from harness.trial.config import TrialConfig
 from harness.trial.outcome import Outcome
+from nemesis.bite import Tally
 
 Script = Callable[[TrialConfig], str]
 """What a run comes to: the word of its outcome, or "false" for one whose lease is false as expected."""
+
+
+TALLY = Tally(landed=2, bit=1, missed=1, missed_by=("nobody held anything",))
+"""What the two faults of each run came to."""
 
 
 def odd_seeds_violate(config: TrialConfig) -> str:
@@ -49,7 +54,7 @@ class FakeTrial:
         false = came_to in ("violation", "false")
         word = "as-expected" if came_to == "false" else came_to
         verdicts: dict[str, bool | str] = {"exclusion": not false, "lease": not false, "faults": True}
-        outcome = Outcome(word, [] if word == "as-expected" else [f"{word}, as told"], not false, 20, 10)
+        outcome = Outcome(word, [] if word == "as-expected" else [f"{word}, as told"], not false, 20, 10, TALLY)
         return leave(self.folder, self.config, outcome, verdicts)
 
 

@@ -17,9 +17,11 @@ def load(tmp_path: Path, text: str) -> matrix.Plan:
 
 
 def test_the_default_matrix_has_all_cells_but_the_senseless_one() -> None:
-    """Four systems by seven faults; a single Redis has nobody to be cut from, and that is listed with its rule."""
+    """Four systems by seven faults, and the other clock; a single Redis has nobody to be cut from, by a rule."""
     plan = matrix.load(matrix.DEFAULT)
-    assert len(plan.cells) == 27
+    assert len(plan.cells) == 30
+    assert len({cell.slug() for cell in plan.cells}) == 30, "each is told by its name"
+    assert "etcd-clock-leader-clocks-monotonic-naive" in {cell.slug() for cell in plan.cells}
     assert [(left.cell, "single server" in left.rule) for left in plan.left_out] == [
         ({"system": "redis", "fault": "partition-leader"}, True)
     ]
@@ -28,7 +30,13 @@ def test_the_default_matrix_has_all_cells_but_the_senseless_one() -> None:
     assert [(cell.system, cell.fault) for cell in plan.cells if cell.expect] == [
         ("etcd", "freeze-leader"),
         ("redis", "clock-leader"),
+        ("etcd", "clock-leader"),
+        ("zookeeper", "clock-leader"),
+        ("consul", "clock-leader"),
     ]
+    monotonic = [cell for cell in plan.cells if cell.fault_options]
+    assert [cell.fault_options for cell in monotonic] == [{"clocks": "monotonic"}] * 3
+    assert monotonic[0].fault_words() == "clock-leader clocks=monotonic"
     assert all(cell.expect_reason for cell in plan.cells if cell.expect)
     assert all(not cell.guarded for cell in plan.cells)
 

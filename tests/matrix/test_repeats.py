@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness import cli
-from harness.commands.many import _title, pooled_table
+from harness.commands.many import _tell, _title, pooled_table
 from harness.commands.view import Screen
 from harness.errors import ConfigError, UsageError
 from harness.matrix import plan as plans
@@ -284,6 +284,27 @@ def test_a_soak_ends_in_time(tmp_path: Path) -> None:
     assert run.spent == 180.0
     assert len({each.seed for each in run.runs[0]}) == 3
     assert _title(run).startswith("2 cells, 1 side by side, 6 runs, 0 min left, ")
+
+
+def test_a_soak_without_time_for_a_cell_is_inconclusive(tmp_path: Path) -> None:
+    """A cell that was never run proves nothing, however green the others are."""
+    clock = [0.0]
+
+    def passes(config: TrialConfig) -> None:
+        clock[0] += 30.0
+
+    run = matrix(
+        plan_of(tmp_path, TWO.format(""), soak=True),
+        tmp_path / "m",
+        seconds=50.0,
+        now=lambda: clock[0],
+        trial=lambda *given, **more: FakeTrial(*given, **more, before=passes, script=lambda config: "as-expected"),
+    )
+    found = run.run(None)  # type: ignore[arg-type]
+    screen = Screen(width=200)
+    with screen.capture() as captured:
+        assert _tell(screen, run, found) == "inconclusive"
+    assert "1 cells, 1 not run, 1 runs: inconclusive" in captured.get()
 
 
 def test_a_soak_is_shown_before_it_goes_on(tmp_path: Path) -> None:

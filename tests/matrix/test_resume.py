@@ -261,6 +261,30 @@ def test_runs_of_other_rules_are_not_gone_on_with(tmp_path: Path) -> None:
         resumed(tmp_path / "m").run(None)  # type: ignore[arg-type]
 
 
+def test_a_version_that_knows_more_keys_goes_on(tmp_path: Path) -> None:
+    """What tells cells apart is what the plan says, however this version would make it. Runs of others are refused."""
+    plan = plan_of(tmp_path, FOUR.format(2))
+    interrupted_after(plan, tmp_path / "m", 3)
+    for name in ("plan.json", book.BOOK):
+        path = tmp_path / "m" / name
+        path.write_text(path.read_text().replace(plan.same[0], "made by another version"))
+    again = resumed(tmp_path / "m")
+    again.run(None)  # type: ignore[arg-type]
+    assert sum(again.words.values()) == 8
+    path.write_text(path.read_text().replace("made by another version", "of another folder"))
+    with pytest.raises(UsageError, match="run 1 of cell 1 is none of the plan's"):
+        resumed(tmp_path / "m").run(None)  # type: ignore[arg-type]
+
+
+def test_what_is_at_its_default_does_not_tell_cells_apart(tmp_path: Path) -> None:
+    """Nor does the seed; anything else does."""
+    one, two, other = (
+        plan_of(tmp_path, f'[[cells]]\nsystem = "redis"\n{more}').same[0]
+        for more in ("seed = 1", "contenders = 5\nguarded = true", "contenders = 4")
+    )
+    assert one == two != other
+
+
 def test_a_folder_that_is_held_is_not_gone_on_with(tmp_path: Path) -> None:
     """By another thread of this process either."""
     plan = plan_of(tmp_path, FOUR.format(1))

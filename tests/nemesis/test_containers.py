@@ -12,7 +12,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -24,7 +24,7 @@ from harness import registry
 from harness.errors import AgentError
 from harness.runtime.base import Node, NodeSpec
 from harness.runtime.docker import DockerRuntime
-from harness.systems.base import Settings
+from harness.systems.base import Leadership, LeaseTerms, Settings
 from nemesis import faults
 from nemesis.link import Link, open_agent
 from tests.nemesis.nodes import until
@@ -59,6 +59,17 @@ class Single:
 
     def wait_for_holder(self, timeout_seconds: float) -> str | None:
         return None
+
+    holds_until_told = False
+
+    def terms(self) -> LeaseTerms:
+        return LeaseTerms(0.2, 0.0, 0.0, 0.2, 0.2, 1.0, None, "not asked", False, "not asked")
+
+    def leadership(self, but: Collection[str] = ()) -> Leadership:
+        return Leadership(self.node.name, {})
+
+    def now(self) -> int:
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
     def client_port(self) -> int:
         return int(self.port)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.systems.base import LeaseTerms
@@ -86,6 +87,7 @@ def test_where_renewals_are_unseen_the_fault_alone_must_outlast_every_lease() ->
     assert of(replace(unseen, ended_ns=11 * S, ended_by="release", released_ns=11 * S), 2.7).bit is False
 
 
+@settings(deadline=None)
 @given(st.floats(0.1, 60), st.floats(0, 60), st.floats(0.5, 60))
 def test_a_longer_fault_never_bites_less(lasts: float, more: float, ttl: float) -> None:
     """And one of the length that the remedy names always bites, whenever the lease was last renewed before it."""
@@ -117,3 +119,36 @@ def test_a_waiter_that_would_have_waited_anyway_is_missed() -> None:
     gave_up = waiter(replace(WAIT, until_ns=11 * S, came_to="fail"), 12.0)
     assert gave_up.bit is False
     assert "stopped waiting 1.0 s after" in gave_up.reason
+
+
+class Seen:
+    """A trial that has seen one grant and one wait of c1."""
+
+    def __init__(self, hold: SeenHold | None, wait: SeenWait | None) -> None:
+        self.hold, self.wait = hold, wait
+
+    def terms(self) -> LeaseTerms:
+        return TERMS
+
+    def hold_of(self, node: str, at_ns: int | None = None) -> SeenHold | None:
+        return self.hold
+
+    def wait_of(self, node: str, at_ns: int) -> SeenWait | None:
+        return self.wait
+
+    def granted(self, since_ns: int, until_ns: int) -> list[SeenHold]:
+        return [replace(HOLD, node="c0", since_ns=11 * S)]
+
+
+@pytest.mark.parametrize(
+    ("target", "hold", "bit"),
+    [("holder", HOLD, True), ("holder", None, False), ("waiter", None, True), ("c1", HOLD, True), ("c1", None, True)],
+)
+def test_a_contender_is_measured_as_what_it_was_meant_for(target: str, hold: SeenHold | None, bit: bool) -> None:
+    """A fault on the holder that came to one who had just let go missed, though he waits again; by its name a contender
+    is hit as whatever it was.
+    """
+    env: Any = Seen(hold, WAIT)
+    assert holding.bite(env, target, "c1", 10 * S, 14 * S).bit is bit
+    broken = holding.bite(env, target, "c1", 10 * S, 14 * S, interrupted="it was woken")
+    assert (broken.bit, broken.reason) == (False, "it did not last until its end: it was woken")

@@ -212,6 +212,15 @@ def test_a_slow_undo_shortens_no_pause() -> None:
 times = st.floats(0.1, 5)
 
 
+def test_a_slow_machine_does_not_take_the_last_planned_fault_away() -> None:
+    """It may end a quarter of the time late; no more than that, and no fault that was not planned."""
+    plan = Schedule(on=5, off=3, duration=20)
+    assert plan.planned == 2
+    assert [window.begin for window in windows(plan, 10.0)] == [0, 18]
+    assert [window.begin for window in windows(plan, 13.0)] == [0]
+    assert [window.begin for window in windows(plan, 2.0)] == [0, 10]
+
+
 @given(
     times, st.floats(0, 5), st.floats(0, 60), st.floats(0, 5), st.integers(0, 99), st.sampled_from(("timed", "random"))
 )

@@ -15,9 +15,10 @@ from harness.runs.book import Book, Figures, First, Run, Session
 from harness.runs.gathered import gather
 from harness.runs.intervals import binomial, inverse
 from harness.runs.rule import Rule
+from harness.trial import outcome
 
 
-def run(number: int, word: str = "as-expected", *, rule: dict[str, Any] | None = None, **more: Any) -> Run:
+def run(number: int, word: str = "as-expected", *, rule: Rule | None = None, **more: Any) -> Run:
     """A run of cell 0; a violation has a false lease, seen 7 s after the first of two faults."""
     false = more.pop("false", word == "violation")
     figures = Figures(
@@ -32,7 +33,7 @@ def run(number: int, word: str = "as-expected", *, rule: dict[str, Any] | None =
         "run": number,
         "trial": f"t.r{number}",
         "same": "s",
-        "rule": rule or {"runs": 20},
+        "rule": rule or Rule(runs=20),
         "place": {"system": "redis", "fault": "none"},
         "outcome": {"word": word},
         "verdicts": {"lease": not false, "exclusion": True},
@@ -61,6 +62,11 @@ def test_each_word_and_verdict_has_its_rate() -> None:
     assert found.faults == {"applied": 8, "bit": 4, "missed": 4, "immune": 0}
 
 
+def test_words_outrank_each_other_as_in_a_trials_outcome() -> None:
+    """The room that says so stands above this one."""
+    assert pooled.RANK == outcome.RANK
+
+
 def test_the_first_violation_has_its_cost() -> None:
     """Trials and faults of the runs before it count too; the medians are of the runs that show it."""
     first = pooled.pool([run(1), run(2), run(3, "violation"), run(4, "violation")]).first["violation"]
@@ -70,7 +76,7 @@ def test_the_first_violation_has_its_cost() -> None:
 
 def test_a_violation_that_stops_the_runs_leaves_one_interval() -> None:
     """That of the violations, for an n by chance, up to the run that stopped them; one that had begun is told."""
-    rule = {"violations": 1, "runs": 20}
+    rule = Rule(violations=1, runs=20)
     runs = [run(1, rule=rule), run(2, rule=rule), run(3, "violation", rule=rule), run(4, rule=rule)]
     found = pooled.pool(runs)
     assert found.violations == pooled.Rate(k=1, n=3, low=inverse(1, 3)[0], high=inverse(1, 3)[1], inverse=True)
@@ -85,7 +91,7 @@ def test_a_violation_that_stops_the_runs_leaves_one_interval() -> None:
 
 def test_series_that_were_stopped_add_up_only_among_themselves() -> None:
     """Two that a violation stopped are one longer wait; beside one that was not, no interval is right."""
-    rule = {"violations": 1, "runs": 3}
+    rule = Rule(violations=1, runs=3)
     one, two = [run(1, "violation", rule=rule)], [run(1, rule=rule), run(2, "violation", rule=rule)]
     both = pooled.pool(one, two).violations
     assert (both.k, both.n, both.inverse) == (2, 3, True)
@@ -160,7 +166,14 @@ def test_a_book_holds_what_was_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["nonsense", '{"line": "run"}', '{"line": "run", "cell": 0, "run": 1, "trial": "../x"}', '{"line": "page"}', "[]"],
+    [
+        "nonsense",
+        '{"line": "run", "cell": 0, "run": 1, "trial": "x", "rule": {"runs": "many"}}',
+        '{"line": "run"}',
+        '{"line": "run", "cell": 0, "run": 1, "trial": "../x"}',
+        '{"line": "page"}',
+        "[]",
+    ],
 )
 def test_a_spoilt_line_is_named(tmp_path: Path, line: str) -> None:
     """With the file and its number; a folder outside of the matrix's is none."""

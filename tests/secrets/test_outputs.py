@@ -259,7 +259,7 @@ def test_a_trial_that_fails_tells_none_either(
 
 
 def test_an_error_before_anything_has_begun_tells_none(fencepost: Fencepost) -> None:
-    """A traceback on the terminal is all that there is."""
+    """A traceback on the terminal is all that there is, or a sentence about an option that can't be."""
     words = ("run", "breaks", "--results", str(fencepost.results), "--system-option")
     code, said = fencepost.run(*words, "password=env:THE_REDIS_PASSWORD", THE_REDIS_PASSWORD=PASSWORD)
     assert_untold({"the terminal": said}, PASSWORD)
@@ -267,6 +267,7 @@ def test_an_error_before_anything_has_begun_tells_none(fencepost: Fencepost) -> 
     assert b"Traceback" in said
     assert b"no plan with ['***'" in said
     code, said = fencepost.run(*words, f"persistence={PASSWORD}", "--secret", "persistence")
-    assert code == 4
+    assert code == 2
+    assert b"'persistence' must be one of" in said
     assert_untold({"the terminal": said}, PASSWORD)
     assert not fencepost.results.exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import registry
@@ -19,6 +19,7 @@ def terms(system: str, ttl: float, **options: Any) -> LeaseTerms:
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
+@settings(deadline=None)
 @given(ttl=st.floats(0.5, 60))
 def test_a_lock_is_given_away_no_earlier_than_it_was_promised_and_no_later_than_it_is_said(
     system: str, ttl: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.trial.live import LiveState
@@ -141,6 +141,7 @@ def test_an_order_to_hold_counts_only_from_one_who_holds() -> None:
     assert told(*GRANT, (1.2, 0, "info", "hold", {"id": "h1", "holds": False})).answer_to(0, "h1") is False
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.sampled_from(["acquire", "renew", "release", "lost", "crash"]),
                           st.sampled_from(["ok", "fail", "info"])), max_size=30))  # fmt: skip
 def test_at_any_time_at_most_one_hold_of_a_process_is_believed_in(steps: list[tuple[int, str, str]]) -> None:

@@ -290,5 +290,6 @@ def test_what_the_trial_does_itself_on_a_busy_machine_is_nobody_elses_doing(tmp_
         faults = [event for event in events(folder) if event["f"] == "fault"]
         assert {event["kind"] for event in faults} == {"kill"}, output
         assert len(faults) >= 4, output
-        # A lock that is killed without its data may well be broken; that is another test's.
-        assert process.returncode in (0, 1), output
+        # A lock that is killed without its data may well be broken, and on so busy a machine a kill may find nobody at
+        # work; both are other tests'. A harness error is what somebody else's doing would be.
+        assert process.returncode in (0, 1, 3), output

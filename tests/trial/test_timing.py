@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from harness import registry
 from harness.errors import ConfigError
 from harness.trial.config import TrialConfig, from_mapping, resolve
-from harness.trial.timing import APPLYING_SECONDS, on_contender
+from harness.trial.timing import on_contender
 from nemesis import faults
+from nemesis.schedule import APPLYING_SECONDS
 
 SYSTEMS = ("consul", "etcd", "redis", "zookeeper")
 NAMES = [name for listed in faults.combinations() for name in listed.names if listed.kind != "none"]
@@ -30,7 +31,7 @@ def windows(config: TrialConfig) -> list[tuple[float, float]]:
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(name=st.sampled_from([*NAMES, "freeze-c0", "freeze-n1"]), ttl=TTLS)
 def test_every_plan_fits_or_says_which_ttl_does(system: str, name: str, ttl: float) -> None:
     """A fault on a holder outlasts every lease of this system, and the time for another to take the lock. At least two

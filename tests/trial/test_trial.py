@@ -84,8 +84,8 @@ def test_a_frozen_holder_damages_the_unfenced_resource_alone(engine: docker.Dock
     """The story that the project exists for, end to end on a real Redis, with all that a trial leaves behind."""
     done = fencepost(
         *("run", "redis", "--fault", "freeze-holder", "--naive", "--results", str(tmp_path), "--name", "t"),
-        *("--duration", "12", "--workload-option", "long_share=0.5", "--workload-option", "long_ttls=3.5"),
-        *("--contenders", "3", "--min-grants", "5", "--expect", "damage=false", "--expect", "exclusion=false"),
+        *("--duration", "9", "--contenders", "3"),
+        *("--min-grants", "5", "--expect", "damage=false", "--expect", "exclusion=false"),
     )
     folder = tmp_path / "t"
     assert done.returncode == 0, done.stdout + done.stderr
@@ -97,6 +97,8 @@ def test_a_frozen_holder_damages_the_unfenced_resource_alone(engine: docker.Dock
     assert verdicts["damage"]["valid"] is False
     assert {finding["blame"] for finding in verdicts["exclusion"]["findings"]} <= {"pause", "client"}
     assert told["outcome"]["word"] == "as-expected"
+    came_to = {"landed": 2, "bit": 2, "missed": 0, "immune": 0}
+    assert told["outcome"]["faults"] == {**came_to, "missed_by": [], "immune_by": []}
     assert told["versions"]["system"].startswith("8")
     assert [phase["name"] for phase in told["phases"]][-1] == "check"
     for name in ("report.html", "ledger.jsonl", "faults.jsonl", "harness.log"):
@@ -115,6 +117,52 @@ def test_a_frozen_holder_damages_the_unfenced_resource_alone(engine: docker.Dock
         assert (folder / "logs" / node).is_dir(), node
     assert b"Ready to accept connections" in (folder / "logs" / "n1" / "service.log").read_bytes()
     assert of_site(engine, told["site"]) == []
+
+
+def test_a_killed_holder_lives_again_and_the_trial_goes_on(tmp_path: Path) -> None:
+    """Its end is a crash and nobody's doing, its lease ran out meanwhile, and it acquires again under its number."""
+    done = fencepost(
+        *("run", "redis", "--fault", "kill-holder", "--ttl", "1", "--results", str(tmp_path), "--name", "t", *SHORT),
+    )
+    folder = tmp_path / "t"
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = events(folder)
+    (crash,) = (event for event in told if event["f"] == "crash")
+    start, stop = (event for event in told if event["f"] == "fault")
+    assert (start["kind"], start["processes"], start["receipt"]) == ("kill", [crash["process"]], "landed")
+    assert (stop["receipt"], stop["bit"]) == ("undone", True), stop
+    assert start["time"] <= crash["time"] < stop["time"]
+    mine = [event for event in told if event["process"] == crash["process"]]
+    last = mine[: mine.index(crash)][-1]
+    assert last["f"] != "release", "it was killed while it held"
+    assert next(event["f"] for event in mine[mine.index(crash) + 1 :]) == "acquire"
+    assert record(folder)["contenders"][str(crash["process"])]["lives"] == 2
+
+
+def test_faults_without_teeth_are_told_from_those_that_bite(engine: docker.DockerClient, tmp_path: Path) -> None:
+    """A freeze of a fifth of the lease, and a holder that releases before its lease could run out: both land, neither
+    bites, and neither cell is green. Each says what was measured, and what to set.
+    """
+    (tmp_path / "toothless.toml").write_text(
+        "[defaults]\nguarded = false\nwarmup = 1\nduration = 4\nmin_grants = 3\nmin_handovers = 1\ncontenders = 3\n"
+        '[axes]\nsystem = ["redis"]\nfault = ["freeze-holder", "partition-holder"]\n'
+        '[[override]]\nwhen = { fault = "freeze-holder" }\nset = { fault_on = 0.4 }\n'
+        '[[override]]\nwhen = { fault = "partition-holder" }\n'
+        "set = { fault_on = 3.1, workload_options = "
+        "{ takes_orders = 0, long_share = 0, hold_max = 0.5, hold_min = 0.4 } }\n"
+    )
+    done = fencepost("matrix", str(tmp_path / "toothless.toml"), "-j", "2", "--results", str(tmp_path), "--name", "m")
+    assert done.returncode == 3, done.stdout + done.stderr
+    listed = json.loads((tmp_path / "m" / "matrix.json").read_text())["cells"]
+    outcomes = {each["cell"]["fault"]: each["outcome"] for each in listed}
+    assert {outcome["word"] for outcome in outcomes.values()} == {"inconclusive"}
+    assert all(each["faults"]["missed"] == each["faults"]["landed"] > 0 for each in outcomes.values())
+    [short] = [reason for reason in outcomes["freeze-holder"]["reasons"] if "missed" in reason]
+    assert "before the lease of c" in short
+    assert short.endswith("it takes fault_on of at least 3.1 s")
+    [early] = [reason for reason in outcomes["partition-holder"]["reasons"] if "missed" in reason]
+    assert "before its lease could have run out" in early or "did not hold the lock when the fault began" in early
+    assert "holds until it is told" in early
 
 
 def test_ctrl_c_in_a_fault_undoes_it_and_keeps_history_and_logs(engine: docker.DockerClient, tmp_path: Path) -> None:
