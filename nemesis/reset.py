@@ -30,6 +30,8 @@ from nemesis.targets import Resolved
 GONE_SECONDS = 2.0
 """How long the end of a connection may take to be seen at both ends. An RST takes a tenth of a millisecond."""
 LOOK_SECONDS = 0.005
+UNABLE = "this kernel can't"
+"""What the agent says where the kernel was built without it (nemesis/agent/connections.py)."""
 AGAIN_SECONDS = 2.0
 """How long the end of the fault waits to see whether the contender has connected again; for the record alone."""
 
@@ -103,11 +105,13 @@ class Reset:
             time.sleep(LOOK_SECONDS)
         begin_ns, first = self._reset(env, seen)
         evidence = {"begin_ns": begin_ns, "reset": first.evidence(), "every": self.every}
+        if any(UNABLE in problem for problem in first.problems):
+            return Started("skipped", (), reason=first.problems[0])  # nothing was done to anybody
+        if first.problems:
+            return Started("unproven", hit.nodes, hit.processes, evidence, "; ".join(first.problems[:5]))
         if self.every > 0:
             self._again = threading.Thread(target=self._keep_on, args=(env,), name="reset", daemon=True)
             self._again.start()
-        if first.problems:
-            return Started("unproven", hit.nodes, hit.processes, evidence, "; ".join(first.problems[:5]))
         return Started("landed", hit.nodes, hit.processes, evidence)
 
     def _connections(self, env: Environment) -> dict[str, list[Tuple4]]:
@@ -132,7 +136,7 @@ class Reset:
         answers, errors = settle(started, 6.0)
         this.problems += map(str, errors.values())
         begin_ns = min((answer["begin_ns"] for answer in answers.values()), default=0)
-        end = time.monotonic() + GONE_SECONDS
+        end = time.monotonic() + (0.0 if errors else GONE_SECONDS)
         while (left := self._left(env, this)) and time.monotonic() < end:
             time.sleep(LOOK_SECONDS)
         this.problems += [f"{where} is still there" for where in left]
@@ -204,7 +208,8 @@ class Reset:
             reason = f"{node} neither held a lease nor waited for one when its connections were reset ({times})"
             return Bite(False, reason, evidence, "reset again and again (fault_options.every)")
         what = "held a live lease" if held else "waited for the lock, which another held,"
-        return Bite(True, f"{node} {what} when {total} connections of its were reset ({times})", evidence)
+        lost = "a connection of its was reset" if total == 1 else f"{total} connections of its were reset"
+        return Bite(True, f"{node} {what} when {lost} ({times})", evidence)
 
 
 def _other_end(connection: Tuple4) -> Tuple4:

@@ -50,18 +50,23 @@ class Agent:
     alive = True
 
     def call(self, op: str, *, timeout_seconds: float = 5.0, **arguments: Any) -> dict[str, Any]:
+        return dict(self._answer(op, arguments))
+
+    def _answer(self, op: str, arguments: dict[str, Any]) -> Any:
         self.asked.append((op, arguments))
         answer = self.says.get(op, {})
         if isinstance(answer, list):
             answer = answer.pop(0) if len(answer) > 1 else answer[0]
-        return dict(answer)
+        return answer
 
     def start(self, op: str, **arguments: Any) -> Any:
-        answer = self.call(op, **arguments)
+        answer = self._answer(op, arguments)
 
         class Done:
             def result(self, timeout_seconds: float) -> dict[str, Any]:
-                return answer
+                if isinstance(answer, Exception):
+                    raise answer
+                return dict(answer)
 
         return Done()
 
@@ -438,7 +443,7 @@ def test_a_reset_bit_when_a_live_lease_was_held_over_it(monkeypatch: pytest.Monk
     """A lease that had run out by then, or none, is nothing that could be lost with a connection."""
     monkeypatch.setattr("nemesis.reset.AGAIN_SECONDS", 0.0)
     bite = strike(*reset([hold("c0", 9.0, 11.0)]), 10.0, 14.0)
-    assert (bite.bit, bite.reason) == (True, "c0 held a live lease when 1 connections of its were reset (once)")
+    assert (bite.bit, bite.reason) == (True, "c0 held a live lease when a connection of its was reset (once)")
     bite = strike(*reset([hold("c0", 5.0, 9.5)]), 10.0, 14.0)
     assert (bite.bit, bite.reason) == (False, "c0 held no live lease when its connections were reset (once)")
     waits = {"c1": SeenWait(1, 9 * S, None, None)}
@@ -456,6 +461,18 @@ def test_a_reset_asks_the_servers_for_their_ends(monkeypatch: pytest.MonkeyPatch
     started = fault.start(env)
     assert started.receipt == "unproven"
     assert started.reason == "10.0.99.0:40000 > 10.0.110.1:1234 on c0 is still there"
+
+
+def test_a_kernel_that_can_not_reset_skips_the_fault() -> None:
+    """As everything that can't be done on a machine at all; another error leaves it unproven."""
+    fault, env = reset([])
+    refused = "reset on n1: the connection can't be reset: this kernel can't (it needs CONFIG_INET_DIAG_DESTROY)"
+    env.says["n1"]["reset"] = AgentError(refused)
+    started = fault.start(env)
+    assert (started.receipt, started.reason) == ("skipped", refused)
+    fault, env = reset([])
+    env.says["n1"]["reset"] = AgentError("reset on n1: not permitted")
+    assert fault.start(env).receipt == "unproven"
 
 
 def test_a_server_has_no_connections_to_reset() -> None:
