@@ -92,6 +92,17 @@ def text(path: Path) -> bytes:
     return b"".join(pieces)
 
 
+def lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file's text, one by one, without their ends. Raises OSError and `Broken`."""
+    rest = b""
+    with opened(path) as source:
+        while piece := source.read(1 << 20):
+            *whole, rest = (rest + piece).split(b"\n")
+            yield from whole
+    if rest:
+        yield rest
+
+
 class _Plain:
     """A file as it is, up to the size that it had when it was opened."""
 

@@ -12,7 +12,7 @@ import msgspec
 
 from harness import documents
 from harness.errors import ConfigError, HistoryError
-from harness.history import reader
+from harness.history import packed, reader
 from harness.runs import book, pooled
 from harness.runs.pooled import Pooled
 
@@ -332,17 +332,16 @@ def read_lines(path: Path, wanted: Iterable[int]) -> dict[int, Mapping[str, Any]
     if not numbers:
         return found
     last = max(numbers)
-    with path.open("rb") as stream:
-        for number, text in enumerate(stream, 1):
-            if number > last:
-                break
-            if number in numbers:
-                try:
-                    event = json.loads(text)
-                except (ValueError, RecursionError):
-                    continue
-                if isinstance(event, dict):
-                    found[number] = event
+    for number, text in enumerate(packed.lines(path), 1):
+        if number > last:
+            break
+        if number in numbers:
+            try:
+                event = json.loads(text)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(event, dict):
+                found[number] = event
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import gzip
 import json
 import math
 from pathlib import Path
@@ -170,3 +171,6 @@ def test_lines_are_read_by_number(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text(json.dumps({"a": 1}) + "\n\nnonsense\n[1]\n" + json.dumps({"b": 2}) + "\n")
     assert files.read_lines(path, [1, 2, 3, 4, 5, 99]) == {1: {"a": 1}, 5: {"b": 2}}
+    packed = tmp_path / "history.jsonl.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes().rstrip()))  # without an end of its last line
+    assert files.read_lines(packed, [1, 2, 3, 4, 5, 99]) == {1: {"a": 1}, 5: {"b": 2}}
