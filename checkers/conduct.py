@@ -93,7 +93,7 @@ def _outside_of_belief(model: Model) -> _Acts:
     grant_at, at = np.flatnonzero(is_grant).astype(narrow), np.flatnonzero(~is_grant).astype(narrow)
     row, key_here = rows[at], key[at]
     if not len(model):
-        return _Acts(row, key_here, np.full(len(row), -1, narrow))
+        return _Acts(row, keys(model, row), np.full(len(row), -1, narrow))
     # The last grant is the nearest to the left, if it is of the same group. What is no grant has as many grants to the
     # left as its place is ahead of its number.
     nearest = at - np.arange(1, len(at) + 1, dtype=narrow)
@@ -101,7 +101,8 @@ def _outside_of_belief(model: Model) -> _Acts:
     grant = np.searchsorted(model.ok_row, rows[grant_at]).astype(narrow)[nearest]
     grant[~granted] = -1
     outside = np.flatnonzero(~granted | (row > model.belief_end_row[grant]))
-    return _Acts(row[outside], key_here[outside], grant[outside])
+    # Keys that are reckoned with are wide: what told the groups apart may be processes in 8 bits.
+    return _Acts(row[outside], keys(model, row[outside]), grant[outside])
 
 
 # -- renews -----------------------------------------------------------------------------------------------------------
