@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup matrix test lint bench clean
+.PHONY: setup demo matrix test lint bench clean
 
 setup: $(STAMP)
 
@@ -12,6 +12,10 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $(STAMP)
+
+demo: setup
+	$(BIN)/fencepost images
+	$(BIN)/fencepost demo
 
 matrix: setup
 	$(BIN)/fencepost images

@@ -62,6 +62,9 @@ is done once, and takes a few minutes; then the demo takes about one.
 """
 PHASES = {"start": "Redis, the app servers and the mail rooms are starting, in containers of their own ..."}
 """What is told of what a trial says of itself; the rest is for people who know trials."""
+TURN = "Another trial is starting on this machine; this one waits for its turn ..."
+TURN_SECONDS = 2.0
+"""How long it waits for its turn before it says so."""
 
 
 @click.command()
@@ -173,6 +176,8 @@ class Said:
         self._screen = screen
         self._width = min(WIDTH, screen.width) if screen.is_terminal else WIDTH
         self._turn = threading.Lock()
+        self._waiting = threading.Timer(TURN_SECONDS, self._indented, [TURN])
+        self._waiting.daemon = True
 
     def paragraph(self, text: str) -> None:
         """Text over the whole width."""
@@ -198,10 +203,15 @@ class Said:
 
     def phase(self, text: str) -> None:
         """What the trial says of itself: a few phases, and errors."""
-        if text in PHASES or text.startswith("error: "):
-            indent = " " * INDENT
-            shown = PHASES.get(text, plain.line(text))
-            self._print(textwrap.fill(shown, self._width, initial_indent=indent, subsequent_indent=indent))
+        if text == "turn":
+            self._waiting.start()
+        elif text in PHASES or text.startswith("error: "):
+            self._waiting.cancel()
+            self._indented(PHASES.get(text, plain.line(text)))
+
+    def _indented(self, text: str) -> None:
+        indent = " " * INDENT
+        self._print(textwrap.fill(text, self._width, initial_indent=indent, subsequent_indent=indent))
 
     def counts(self, counted: dict[str, Any]) -> None:
         """What it came to, a line for each world."""

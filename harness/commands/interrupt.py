@@ -1,11 +1,12 @@
-"""What SIGINT, SIGTERM and SIGHUP do to a command that has something to undo: run, matrix, doctor, images.
+"""What SIGINT, SIGTERM and SIGHUP do to a command that has something to undo: run, demo, matrix, doctor, images.
 
 The work is done in a thread of its own, and the main thread does nothing but hear signals. So it hears them at every
 moment, in the middle of a slow call to the engine or of a plug-in that hangs, and no exception is thrown into anybody's
 work. What a signal means goes by its number:
 
-- `run` and `matrix`: the first asks the trials to undo everything, to keep history and logs, and to leave. The second
-  no longer waits for them: it removes by their labels what their sites still have, within `SWEEP_SECONDS`, and leaves.
+- `run`, `demo` and `matrix`: the first asks the trials to undo everything, to keep history and logs, and to leave. The
+  second no longer waits for them: it removes by their labels what their sites still have, within `SWEEP_SECONDS`, and
+  leaves.
 - `doctor`: the first does that already; there is nothing to keep.
 - `images`: the first breaks off builds and pulls, and waits until what they had half made is removed; the second no
   longer waits.

@@ -24,6 +24,7 @@ from harness.commands.view import (
     outcome_text,
     reason_lines,
     results_table,
+    system_words,
 )
 from harness.matrix import MatrixRun, Plan
 from harness.report import write_matrix
@@ -121,6 +122,8 @@ def _tell(screen: Console, run: MatrixRun, found: Sequence[TrialResult]) -> str:
     for result in found:
         if result.outcome.word != "as-expected":
             screen.print(reason_lines(result.outcome.reasons, f"{result.folder.name}: "))
+        elif result.config.expect_reason and not run.plan.repeated:
+            screen.print(reason_lines([result.config.expect_reason], f"{result.folder.name}: as expected: "))
     for path in run.aside:
         screen.print(f"  left by a run that did not end, which was run again: {path}", markup=False, soft_wrap=True)
     if run.aside:
@@ -151,7 +154,7 @@ def pooled_table(run: MatrixRun) -> Table:
     for cell, runs in sorted(run.runs.items()):
         config, all_of_it = run.plan.cells[cell], pooled.pool(runs)
         table.add_row(
-            config.system + (f" x{config.servers}" if config.servers not in (None, 1, 3) else ""),
+            system_words(config),
             config.fault_words(),
             "guarded" if config.guarded else "naive",
             spelled.runs(all_of_it),

@@ -21,6 +21,7 @@ from rich.text import Text
 from checkers.words import beside
 from harness import plain, redaction, secrets
 from harness.trial import Progress, TrialResult
+from harness.trial.config import TrialConfig
 from harness.trial.outcome import Outcome
 
 STYLES = {
@@ -188,6 +189,12 @@ def _caption(results: Sequence[TrialResult]) -> str | None:
     return f"as-expected speaks of what was required; {listed}"
 
 
+def system_words(config: TrialConfig) -> str:
+    """`etcd x5`, `redis by noop`: the system, and what of it isn't usual."""
+    servers = f" x{config.servers}" if config.servers not in (None, 1, 3) else ""
+    return config.system + servers + (f" by {config.client}" if config.client is not None else "")
+
+
 def results_table(results: Sequence[TrialResult]) -> Table:
     """One row for each trial: verdicts (those of plug-ins too), grants, the word; below, what the words leave out."""
     table = Table(box=None, pad_edge=False, caption=_caption(results), caption_justify="left", caption_style="yellow")
@@ -198,7 +205,7 @@ def results_table(results: Sequence[TrialResult]) -> Table:
     for result in results:
         config = result.config
         table.add_row(
-            config.system + (f" x{config.servers}" if config.servers not in (None, 1, 3) else ""),
+            system_words(config),
             config.fault_words(),
             result.outcome.faults or "-",
             "guarded" if config.guarded else "naive",

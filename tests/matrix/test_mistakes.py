@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from harness import matrix
+from harness.commands.view import system_words
 from harness.errors import ConfigError
 from harness.runtime.docker import DockerRuntime
 from harness.trial import Trial
@@ -43,6 +44,7 @@ def test_a_client_is_chosen_by_its_name() -> None:
     assert cell.slug() == "redis-none-zoo-late-guarded"
     assert cell.cell()["parameters"]["client"] == "zoo-late"
     assert "--client zoo-late" in cell.repeat_command()
+    assert system_words(cell) == "redis by zoo-late"
     assert "client" not in resolve(from_mapping({"system": "redis"})).cell()["parameters"]
     with pytest.raises(ConfigError, match="client: unknown client 'late'"):
         resolve(from_mapping({"system": "redis", "client": "late"}))
