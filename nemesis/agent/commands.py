@@ -191,8 +191,7 @@ class Agent(object):
         if key is None:
             return {"nothing_in_force": True}
         begin = now_ns()
-        evidence = self._undo(key)
-        return dict(evidence, begin_ns=begin, end_ns=now_ns())
+        return dict(self._undo(key), begin_ns=begin)
 
     def op_kill(self, command: Dict[str, Any]) -> Dict[str, Any]:
         """SIGKILL the processes of a selection. When it returns none is there. There is nothing to undo on the node."""

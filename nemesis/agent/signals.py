@@ -7,10 +7,13 @@ import signal
 import time
 from typing import Any, Callable, Dict, Sequence, Set
 
-from nemesis.agent.base import Refused
+from nemesis.agent.base import Refused, now_ns
 from nemesis.agent.processes import Stat, all_processes, descendants, is_same, thread_states
 from nemesis.agent.roles import Selection
 
+UNDISTURBED_SECONDS = 0.02
+"""For so long nobody looks at processes that were let go on. What a program does in its first milliseconds decides what
+comes of a pause, and reading /proc takes a processor just then, which on a machine with two is half of them."""
 STOPPED = "Tt"
 """State letters of a thread that does not run: stopped by a signal, or by a tracer."""
 
@@ -82,13 +85,18 @@ def _release_vfork(parents: Set[int], held: Dict[int, Stat]) -> None:
 
 
 def thaw(held: Sequence[Sequence[int]], deadline: float) -> Dict[str, Any]:
-    """SIGCONT to processes ([pid, started]) and their stopped descendants; returns once none of them is stopped."""
+    """SIGCONT to processes ([pid, started]) and their stopped descendants; returns once none of them is stopped.
+
+    `end_ns` in the evidence: when the last of them was let go on.
+    """
     mine = {int(pid): int(started) for pid, started in held}
     alive = {pid for pid, started in mine.items() if is_same(pid, started)}
     before = {pid: thread_states(pid) for pid in alive}
     escaped = {str(p): t for p, t in before.items() if any(state not in STOPPED for state in t.values())}
     for pid in sorted(alive):
         signal_process(pid, signal.SIGCONT)
+    end_ns = now_ns()
+    time.sleep(UNDISTURBED_SECONDS)
     while True:
         everyone = all_processes()
         tree = descendants([pid for pid in alive if is_same(pid, mine[pid])], everyone)
@@ -98,6 +106,7 @@ def thaw(held: Sequence[Sequence[int]], deadline: float) -> Dict[str, Any]:
             if any(state == "T" for state in states.values()):
                 still[str(pid)] = "".join(sorted(set(states.values())))
                 signal_process(pid, signal.SIGCONT)
+                end_ns = now_ns()
         if not still:
             break
         if time.monotonic() > deadline:
@@ -107,6 +116,7 @@ def thaw(held: Sequence[Sequence[int]], deadline: float) -> Dict[str, Any]:
         "processes": sorted(alive),
         "gone": sorted(set(mine) - alive),
         "was_stopped_throughout": not escaped,
+        "end_ns": end_ns,
         "states": "".join(sorted({state for pid in alive for state in thread_states(pid).values()})),
     }
 
