@@ -103,6 +103,9 @@ class Environment(Protocol):
         None at all while contenders want the lock: the service stood still.
         """
 
+    def wrote(self, node: str, since_ns: int) -> bool:
+        """Whether a write of the contender on this node was accepted since then."""
+
     def leadership(self, but: Collection[str] = ()) -> Leadership:
         """Who leads, asked of all servers this instant, with what each of them said; `but` isn't asked.
 
@@ -205,6 +208,23 @@ class Stands(Protocol):
 
         `number` counts the faults of a trial from 1; `usual` is what the schedule gives it.
         """
+
+
+@runtime_checkable
+class Seeks(Protocol):
+    """A fault that may end before its time, at the moment when it matters most, and sees what became of that."""
+
+    def ripe(self, env: Environment) -> bool:
+        """Asked while it stands, at every event of the history and ten times a second: whether that moment has come."""
+
+    def seen(self, env: Environment) -> bool:
+        """Asked likewise once it is undone: whether all has been seen that somebody was told to hold for.
+
+        Not when the trial was broken off. Whoever was told to hold is let go after that, or when it took too long.
+        """
+
+    def told(self) -> Mapping[str, Any] | None:
+        """What it sought and saw, for the journal; None when there was nothing to seek."""
 
 
 @runtime_checkable

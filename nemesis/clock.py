@@ -25,6 +25,7 @@ from nemesis.leading import Leading
 from nemesis.link import settle
 from nemesis.parameters import Parameters
 from nemesis.targets import Resolved
+from nemesis.witness import Witness
 
 CONTENDERS_CLOCK = "monotonic"
 """By what a contender counts its deadline, its renewals and its jobs (workloads/contender.py)."""
@@ -54,6 +55,7 @@ class Clock:
         self._name = secrets.token_hex(4)
         self._hit = Resolved((), ())
         self._leading = Leading(self.target)
+        self._witness = Witness("hold")
         self._reads: dict[str, int | None] = {}
 
     @classmethod
@@ -64,12 +66,13 @@ class Clock:
     def start(self, env: Environment) -> Started:
         """Move the clocks of all targets side by side; of servers rather while somebody holds, after a ttl at most."""
         patience = self.patience or targets.patience_of(env)
-        if self.target not in targets.CONTENDERS:
-            targets.await_hold(env, patience)  # a lease that can run out
+        if not targets.on_contender(self.target):
+            self._witness.summon(env, patience)  # a lease that can run out
         hit = targets.resolve(env, self.target, random.Random(f"clock/{self.seed}"), patience=patience)
         self._hit = hit
         if not hit.processes:
             self._leading.before(env)
+            self._witness.begin(env, self._leading.led)
         arguments = {"fault": self._name, "offset": self.offset, "clocks": self.clocks}
         started = [env.agent(n).start("clock_set", **arguments, **selection(env, n)) for n in hit.nodes]
         answers, errors = settle(started, 6.0)
@@ -85,6 +88,18 @@ class Clock:
         if problems:
             return Started("unproven", hit.nodes, hit.processes, evidence, "; ".join(problems))
         return Started("landed", hit.nodes, hit.processes, evidence)
+
+    def ripe(self, env: Environment) -> bool:
+        """It lasts as long as the schedule says."""
+        return False
+
+    def seen(self, env: Environment) -> bool:
+        """See `nemesis.witness`."""
+        return self._witness.seen(env)
+
+    def told(self) -> Mapping[str, Any] | None:
+        """See `nemesis.witness`."""
+        return self._witness.told()
 
     def look(self, env: Environment) -> None:
         """Who leads by now: it is the leader's clock that counts leases."""

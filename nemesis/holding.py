@@ -29,6 +29,15 @@ to begin on the resource."""
 HOLD_ON = "a workload that holds until it is told (workloads/PROTOCOL.md), or longer jobs"
 
 
+def went_on(env: Environment, node: str, since_ns: int) -> bool:
+    """Whether a contender that was hit has shown what it does when it comes back: it wrote, or it believes no more.
+
+    One that is let go at once may give the lock up instead, and what it would have done to the resource isn't seen.
+    """
+    hold = env.hold_of(node)
+    return hold is None or not hold.believed(env.now()) or env.wrote(node, since_ns)
+
+
 def lasting_seconds(terms: LeaseTerms) -> float:
     """How long a fault on a holder must last, so that its lease surely runs out under it and another takes the lock."""
     return terms.given_away_most_seconds + MARGIN_SECONDS

@@ -26,6 +26,7 @@ from nemesis.leading import Leading
 from nemesis.link import settle
 from nemesis.parameters import Parameters
 from nemesis.targets import Resolved
+from nemesis.witness import Witness
 
 BACK_SECONDS = 10.0
 POLL_SECONDS = 0.01
@@ -73,6 +74,7 @@ class Kill:
         self._hit = Resolved((), ())
         self._old: dict[str, set[tuple[int, int]]] = {}
         self._leading = Leading(self.target)
+        self._witness = Witness("hold")
         self._back_ns: int | None = None
         self._short = False
 
@@ -96,12 +98,13 @@ class Kill:
     def start(self, env: Environment) -> Started:
         """Kill all targets side by side; a short kill of servers rather while somebody holds, after a ttl at most."""
         patience = self.patience or targets.patience_of(env)
-        if self._short and self.target not in targets.CONTENDERS:
-            targets.await_hold(env, patience)  # a lease that it must still know of
+        if self._short and not targets.on_contender(self.target):
+            self._witness.summon(env, patience)  # a lease that it must still know of
         hit = targets.resolve(env, self.target, random.Random(f"kill/{self.seed}"), patience=patience)
         self._hit = hit
         if not hit.processes:
             self._leading.before(env, hit.nodes)
+            self._witness.begin(env, self._leading.led, hit.nodes)
         answers, errors = settle([env.agent(node).start("kill", **selection(env, node)) for node in hit.nodes], 6.0)
         for index, answer in answers.items():
             self._old[hit.nodes[index]] = {(each["pid"], each["started"]) for each in answer["processes"]}
@@ -109,6 +112,18 @@ class Kill:
         if errors:
             return Started("unproven", hit.nodes, hit.processes, evidence, "; ".join(map(str, errors.values())))
         return Started("landed", hit.nodes, hit.processes, evidence)
+
+    def ripe(self, env: Environment) -> bool:
+        """It lasts as long as the schedule says."""
+        return False
+
+    def seen(self, env: Environment) -> bool:
+        """See `nemesis.witness`."""
+        return self._witness.seen(env)
+
+    def told(self) -> Mapping[str, Any] | None:
+        """See `nemesis.witness`."""
+        return self._witness.told()
 
     def look(self, env: Environment) -> None:
         """Who leads while it is gone."""

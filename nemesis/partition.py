@@ -22,6 +22,7 @@ from nemesis.leading import Leading
 from nemesis.link import gather, settle
 from nemesis.parameters import Parameters
 from nemesis.targets import Resolved
+from nemesis.witness import HOW, Witness
 
 RESOURCE = "resource"
 SHAPES = ("isolate", "bridge", "halves", "ring")
@@ -78,6 +79,7 @@ class Partition:
         self.probe_seconds = taken.number("probe_timeout", 0.3, 0.05, 10)
         self.seed = taken.whole("seed", 0, 0, 2**63 - 1)
         self.patience = taken.number("patience", 0.0, 0.0, 600)
+        self._witness = Witness(taken.choice("witness", HOW))
         taken.done()
         if self.topology not in shapes:
             raise UsageError(
@@ -97,6 +99,7 @@ class Partition:
         self._patience = self.patience
         self._early: str | None = None
         self._leading = Leading(self.target)
+        self._undone_ns: int | None = None
 
     @classmethod
     def sensible(cls, target: str, *, system: str, servers: int) -> str | None:
@@ -105,14 +108,22 @@ class Partition:
             return "a single server has no other server to be cut from"
         return targets.sensible(target, servers)
 
+    def stands_seconds(self, env: Environment, number: int, usual: float) -> float:
+        """As the schedule says."""
+        self._witness.turn(number)
+        return usual
+
     # -- start ----------------------------------------------------------------------------------------------------
 
     def start(self, env: Environment) -> Started:
         """Decide which links to cut, see that they all work, cut them, and see that just they don't."""
         self._patience = self.patience or targets.patience_of(env)
+        if not targets.on_contender(self.target):
+            self._witness.summon(env, self._patience)
         hit = self._target = targets.resolve(env, self.target, self._rng, patience=self._patience)
         if not hit.processes:
             self._leading.before(env)  # all servers can be asked all the time, by the agents on their own nodes
+            self._witness.begin(env, self._leading.led)
         begun = self._begin(env, hit)
         return begun if isinstance(begun, Started) else self._measure(env, hit, *begun)
 
@@ -318,6 +329,21 @@ class Partition:
         early = [n for n, answer in evidence["mended"].items() if answer.get("was_cut_throughout") is False]
         self._early = f"the rules on {', '.join(early)} had gone before" if early else None
         return Stopped("undone", evidence, self._early)
+
+    def ripe(self, env: Environment) -> bool:
+        """See `nemesis.witness`."""
+        return self._witness.ripe(env)
+
+    def seen(self, env: Environment) -> bool:
+        """Of servers: see `nemesis.witness`. Of a contender: what it does now (`holding.went_on`)."""
+        if not self._target.processes:
+            return self._witness.seen(env)
+        self._undone_ns = self._undone_ns or env.now()
+        return holding.went_on(env, self._target.nodes[0], self._undone_ns)
+
+    def told(self) -> Mapping[str, Any] | None:
+        """See `nemesis.witness`."""
+        return self._witness.told()
 
     def look(self, env: Environment) -> None:
         """Of servers: who leads by now."""

@@ -114,22 +114,24 @@ def resolve(env: Environment, target: str, rng: random.Random, *, patience: floa
     raise UsageError(f"no node {target!r} in this trial (nodes: {', '.join([*servers, *env.contenders])})")
 
 
+def on_contender(target: str) -> bool:
+    """Whether a target is a contender: by a word, or by its name ("c0")."""
+    return target in CONTENDERS or (bool(NAME.fullmatch(target)) and target.startswith("c"))
+
+
 def patience_of(env: Environment) -> float:
     """How long to wait for somebody to lead or to hold, where nobody says: the lock may be on its way to another."""
     terms = env.terms()
     return max(PATIENCE_SECONDS, 2 * (terms.given_away_most_seconds + terms.hand_over_seconds))
 
 
-def await_hold(env: Environment, patience: float) -> None:
+def await_hold(env: Environment, patience: float) -> str | None:
     """Wait for somebody to hold the lock, for a ttl at most: for faults on servers that matter to who holds.
 
-    Where contenders can be told, until one has said that it goes on holding. Nobody need be found.
+    Where contenders can be told, until one has said that it goes on holding. Its node; nobody need be found.
     """
     seconds = min(patience, env.terms().ttl_seconds)
-    if env.holds_until_told:
-        env.wait_until_told(seconds)
-    else:
-        env.wait_for_holder(seconds)
+    return env.wait_until_told(seconds) if env.holds_until_told else env.wait_for_holder(seconds)
 
 
 def _holder(env: Environment, patience: float) -> str:

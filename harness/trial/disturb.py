@@ -12,7 +12,7 @@ from harness.trial.injector import Injector, TrialEnvironment
 from harness.trial.record import TrialRecord
 from harness.trial.running import Running, Watch
 from nemesis import faults
-from nemesis.base import Stands
+from nemesis.base import Fault, Seeks, Stands
 from nemesis.bite import Tally
 
 HOLD_MORE_SECONDS = 60.0
@@ -74,7 +74,7 @@ class Disturbance:
         schedule = config.make_schedule()
         began, number, undone = time.monotonic(), 0, 0
         live, cycle = recorder.live, schedule.cycle()
-        while (window := cycle.next(time.monotonic() - began)) is not None:
+        while (window := cycle.next((injector.ended if number else time.monotonic()) - began)) is not None:
             wait(began + window.begin - time.monotonic())
             if number:
                 self._in_use_again(undone)
@@ -89,7 +89,7 @@ class Disturbance:
             options = {"seed": _draw(config.seed, number), **secrets.reveal(config.fault_options)}
             fault = faults.make(kind, target, options)
             on = fault.stands_seconds(environment, number, window.on) if isinstance(fault, Stands) else window.on
-            injector.apply(fault, target, lambda on=on: wait(on))  # type: ignore[misc]
+            self._apply(injector, environment, fault, on)
             undone = clock.now()
         wait(began + config.duration - time.monotonic())
 
@@ -111,6 +111,20 @@ class Disturbance:
     def _locked_out_seconds(self) -> float:
         """After so long without a grant `progress` is false: its bound, behind the last lease that may still run."""
         return (self._config.progress_bound or 0.0) + self._config.ttl + 1.0
+
+    def _apply(self, injector: Injector, environment: TrialEnvironment, fault: Fault, on: float) -> None:
+        """One fault, for so long, or until the moment that it seeks."""
+        _, target = faults.parse(self._config.fault)
+        if not isinstance(fault, Seeks):
+            injector.apply(fault, target, lambda: self._watch.wait(on))
+            return
+        watch, seeking, most = self._watch, fault, environment.terms().ttl_seconds
+        injector.apply(
+            fault,
+            target,
+            lambda: watch.await_event(lambda: seeking.ripe(environment), on),
+            lambda: watch.await_event(lambda: seeking.seen(environment), most),
+        )
 
     def recover(self) -> None:
         """Undisturbed again: the lock must be granted once more, or `progress_bound` passes and `progress` tells."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from harness.errors import FencepostError
@@ -15,7 +16,7 @@ from harness.trial.cluster import Cluster
 from harness.trial.contenders import Contender
 from harness.trial.live import Hold
 from harness.trial.recorder import Recorder
-from nemesis.base import AgentLink, Bites, Fault, Looks, Started, Stopped
+from nemesis.base import AgentLink, Bites, Fault, Looks, Seeks, Started, Stopped
 from nemesis.bite import Bite, SeenHold, SeenRequest, SeenWait, Tally
 from nemesis.targets import NoTarget
 
@@ -166,6 +167,9 @@ class TrialEnvironment:
     def answered(self, since_ns: int, until_ns: int) -> int:
         return self._recorder.live.answered(since_ns, until_ns)
 
+    def wrote(self, node: str, since_ns: int) -> bool:
+        return self._recorder.live.wrote(self.contenders[node]) >= since_ns
+
     def leadership(self, but: Collection[str] = ()) -> Leadership:
         return self._cluster.leadership(but)
 
@@ -235,9 +239,17 @@ class Injector:
         self.said: Callable[[str], None] = lambda line: None
         self.tally = Tally()
         """What the faults so far came to."""
+        self.ended = time.monotonic()
+        """When the last of them was undone."""
 
-    def apply(self, fault: Fault, target: str, hold: Callable[[], None]) -> None:
-        """Start the fault, call `hold` (which waits, and may raise), and undo it whatever happened."""
+    def apply(
+        self, fault: Fault, target: str, hold: Callable[[], object], after: Callable[[], object] = lambda: None
+    ) -> None:
+        """Start the fault, call `hold` (which waits, and may raise), and undo it whatever happened.
+
+        `after` is called then, unless it was raised before: while it waits (it may raise, too), whoever was told to
+        hold goes on holding.
+        """
         name = f"f{next(self._numbers)}"
         began = self._now()
         started: Started | None = None
@@ -258,18 +270,24 @@ class Injector:
         finally:
             # Also on the way out of an error or Ctrl-C: what was begun is undone by the fault that knows how.
             stopped = self._stop(fault)
-            self._environment.settle()
-            if started is not None and started.receipt != "skipped":
-                now = self._now()
-                undone_at = [moment - self._epoch for moment in _moments(stopped.evidence, "end_ns")]
-                at = max(undone_at, default=now) if stopped.receipt == "undone" else now
-                at = min(at, now)
-                measured: Bite | str | None = unasked
-                if unasked is None and stood and started.receipt == "landed":
-                    measured = self._bite(fault, began, at)
-                if started.receipt == "landed":
+            self.ended, now = time.monotonic(), self._now()
+            undone_at = [moment - self._epoch for moment in _moments(stopped.evidence, "end_ns")]
+            at = min(max(undone_at, default=now), now) if stopped.receipt == "undone" else now
+            measured: Bite | str | None = unasked
+            try:
+                if stood and started is not None and started.receipt == "landed":
+                    if unasked is None:
+                        measured = self._bite(fault, began, at)
+                    after()
+            finally:
+                self._environment.settle()
+                if started is not None and started.receipt == "landed":
                     self.tally = self.tally.with_(measured if isinstance(measured, Bite) else None)
-                self._record(name, fault, target, "stop", at, stopped, measured)
+                if started is not None and started.receipt != "skipped":
+                    told = fault.told() if isinstance(fault, Seeks) else None
+                    if told is not None:
+                        stopped = replace(stopped, evidence={**stopped.evidence, "witness": told})
+                    self._record(name, fault, target, "stop", at, stopped, measured)
 
     def _stop(self, fault: Fault) -> Stopped:
         try:

@@ -46,6 +46,7 @@ class LiveState:
     asked: Asked = field(default_factory=Asked)
     _holds: dict[int, Hold] = field(default_factory=dict)
     _last_holder: int | None = None
+    _wrote: dict[int, int] = field(default_factory=dict)
 
     def feed(self, event: Mapping[str, Any]) -> None:
         """Take one event in (a plain dict as it stands in the history)."""
@@ -72,6 +73,8 @@ class LiveState:
             planned, since = event.get("hold"), event["time"]
             end = since + int(planned * 1e9) if isinstance(planned, int | float) else None
             self._holds[process] = Hold(process, event.get("token"), since, end)
+        elif f == "write" and kind == "ok":
+            self._wrote[process] = event["time"]
         elif (f in ("release", "acquire") and kind == "invoke") or f in ("lost", "crash"):
             self._holds.pop(process, None)
 
@@ -122,6 +125,11 @@ class LiveState:
         """How many requests of contenders were sent and answered ok from one moment to the other."""
         with self.changed:
             return self.grants_seen.answered(since_ns, until_ns)
+
+    def wrote(self, process: int) -> int:
+        """When the last write of a contender was accepted; -1 before its first."""
+        with self.changed:
+            return self._wrote.get(process, -1)
 
     def answer_to(self, process: int, order: str) -> bool | None:
         """Whether a contender said that it holds until told; None before its answer to this order."""

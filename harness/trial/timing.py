@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from harness.systems.base import LeaseTerms
 from nemesis.holding import lasting_seconds
 from nemesis.schedule import APPLYING_SECONDS, MANY, fitting
-from nemesis.targets import CONTENDERS, NAME
+from nemesis.targets import on_contender
 
 DURATION_SECONDS = 20.0
 """How long faults are applied, unless too few fit."""
@@ -39,11 +39,6 @@ class Timing:
     fault_off: float
     duration: float
     progress_bound: float
-
-
-def on_contender(target: str) -> bool:
-    """Whether a fault's target is a contender: by a word, or by its name ("c0")."""
-    return target in CONTENDERS or (bool(NAME.fullmatch(target)) and target.startswith("c"))
 
 
 def timing(terms: LeaseTerms, target: str, *, fault_on: float | None = None, fault_off: float | None = None) -> Timing:

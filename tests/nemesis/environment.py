@@ -131,6 +131,9 @@ class SmallTrial:
     def answered(self, since_ns: int, until_ns: int) -> int:
         return 0
 
+    def wrote(self, node: str, since_ns: int) -> bool:
+        return False
+
     def leadership(self, but: Collection[str] = ()) -> Leadership:
         return Leadership(self.leads, {}, self.term)
 

@@ -59,23 +59,45 @@ class Measuring(Plain):
         return self.says
 
 
+class Seeking(Measuring):
+    """One for which somebody was told to hold."""
+
+    def ripe(self, env: Any) -> bool:
+        return False
+
+    def seen(self, env: Any) -> bool:
+        return True
+
+    def told(self) -> Mapping[str, Any] | None:
+        return {"node": "c1"}
+
+
 class Nowhere:
-    """The trial of these tests: nothing is done to it."""
+    """The trial of these tests: nothing is done to it. `settled` counts how often all were let go."""
+
+    def __init__(self) -> None:
+        self.settled = 0
 
     def settle(self) -> None:
-        pass
+        self.settled += 1
 
 
 class Broken(Exception):
     """The trial was broken off while the fault stood."""
 
 
-def applied(folder: Path, fault: Plain, hold: Any = lambda: None) -> tuple[dict[str, Any], dict[str, Any]]:
+def applied(
+    folder: Path,
+    fault: Plain,
+    hold: Any = lambda: None,
+    after: Any = lambda: None,
+    nowhere: Nowhere | None = None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The stop of a fault as the history and as the journal have it."""
-    recorder = Recorder(folder, {})
-    injector = Injector(cast(TrialEnvironment, Nowhere()), recorder, itertools.count(900, 1_000).__next__, 1_000)
+    recorder, environment = Recorder(folder, {}), cast(TrialEnvironment, nowhere or Nowhere())
+    injector = Injector(environment, recorder, itertools.count(900, 1_000).__next__, 1_000)
     try:
-        injector.apply(cast(Fault, fault), "leader", hold)
+        injector.apply(cast(Fault, fault), "leader", hold, after)
     finally:
         recorder.close()
         read = [
@@ -138,3 +160,33 @@ def test_a_fault_that_was_broken_off_is_not_measured(tmp_path: Path) -> None:
     with pytest.raises(Broken):
         applied(tmp_path, fault, broken)
     assert fault.calls == ["start", "stop"]
+
+
+def test_whoever_was_told_to_hold_is_let_go_when_it_was_seen_what_became_of_it(tmp_path: Path) -> None:
+    """The fault is undone and measured by then; what was sought and seen goes to the journal."""
+    fault, nowhere = Seeking(), Nowhere()
+
+    def after() -> None:
+        fault.calls.append(("after", nowhere.settled))
+
+    history, journal = applied(tmp_path, fault, after=after, nowhere=nowhere)
+    assert fault.calls == ["start", "look", "stop", ("bite", 1_500, 1_700), ("after", 0)]
+    assert nowhere.settled == 1
+    assert journal["evidence"]["witness"] == {"node": "c1"}
+    assert "witness" not in history
+
+
+@pytest.mark.parametrize("where", ["hold", "after"])
+def test_everybody_is_let_go_on_the_way_out(tmp_path: Path, where: str) -> None:
+    """Ctrl-C while the fault stands, or while one looks at what became of it: undone, let go, and written down."""
+    nowhere, fault = Nowhere(), Seeking()
+
+    def broken() -> None:
+        raise Broken
+
+    with pytest.raises(Broken):
+        applied(tmp_path, fault, **{where: broken}, nowhere=nowhere)
+    assert "stop" in fault.calls
+    assert nowhere.settled == 1
+    lines = [json.loads(line) for line in (tmp_path / "faults.jsonl").read_text().splitlines()]
+    assert [(line["phase"], line["receipt"]) for line in lines] == [("start", "landed"), ("stop", "undone")]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from harness import registry
 from harness.errors import ConfigError
 from harness.trial.config import TrialConfig, from_mapping, resolve
-from harness.trial.timing import on_contender
 from nemesis import faults
 from nemesis.schedule import APPLYING_SECONDS
+from nemesis.targets import on_contender
 
 SYSTEMS = ("consul", "etcd", "redis", "zookeeper")
 NAMES = [name for listed in faults.combinations() for name in listed.names if listed.kind != "none"]

@@ -193,6 +193,33 @@ def test_faults_without_teeth_are_told_from_those_that_bite(engine: docker.Docke
     assert "holds until it is told" in early
 
 
+def test_a_frozen_leader_is_let_go_on_when_it_matters_most(tmp_path: Path) -> None:
+    """Somebody holds through the freeze and renews at the new leader; it ends when the old leader's own count of that
+    lease is over, and the witness is let go once it was seen what that did to its hold.
+    """
+    words = ("--contenders", "2", "--warmup", "0.5", "--duration", "12", "--fault-on", "12", "--recovery", "0.5")
+    least = ("--min-grants", "1", "--min-handovers", "0")
+    done = fencepost(
+        "run", "etcd", "--fault", "freeze-leader", *words, *least, "--results", str(tmp_path), "--name", "t"
+    )
+    folder = tmp_path / "t"
+    assert done.returncode in (0, 1), done.stdout + done.stderr  # 1: it did harm, as it should now and then
+    lines = [json.loads(line) for line in (folder / "faults.jsonl").read_text().splitlines()]
+    start, stop = (
+        next(line for line in lines if (line["id"], line["phase"]) == ("f1", word)) for word in ("start", "stop")
+    )
+    witness = stop["evidence"]["witness"]
+    assert witness["ended"] == "the moment had come", witness
+    assert start["time"] < witness["moved_ns"] < stop["time"]
+    assert start["time"] < witness["renewed_ns"] < stop["time"]
+    assert witness["promise_end_ns"] < stop["time"] < start["time"] + 12e9
+    assert witness["leads"] not in (None, *start["targets"])
+    assert witness["came_to"] in ("it holds on", "it was told that it does not hold", "it ended its hold (lost)")
+    [order] = [event for event in events(folder) if event["f"] == "hold" and event["holds"]][:1]
+    [let_go] = [event for event in events(folder) if event["f"] == "let_go" and event["id"] == order["id"]]
+    assert order["time"] < start["time"] < stop["time"] < let_go["time"]
+
+
 def test_ctrl_c_in_a_fault_undoes_it_and_keeps_history_and_logs(engine: docker.DockerClient, tmp_path: Path) -> None:
     """The user's way out is the same undo; exit 130, a history that can be checked, nothing left running."""
     process, folder = start(tmp_path, "redis", "--fault", "freeze-leader", "--fault-on", "60", *LONG)
@@ -205,6 +232,10 @@ def test_ctrl_c_in_a_fault_undoes_it_and_keeps_history_and_logs(engine: docker.D
     assert process.returncode == 130, output
     faults = [event for event in events(folder) if event["f"] == "fault"]
     assert [(event["phase"], event["receipt"]) for event in faults] == [("start", "landed"), ("stop", "undone")]
+    # Whoever was told to hold through it is let go, too.
+    told = {event["id"] for event in events(folder) if event["f"] == "hold" and event["holds"]}
+    assert told
+    assert told <= {event["id"] for event in events(folder) if event["f"] == "let_go"}
     assert "interrupted" in record(folder)["error"]
     assert (folder / "report.html").exists()
     assert (folder / "logs" / "n1" / "service.log").stat().st_size > 0
