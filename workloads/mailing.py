@@ -24,13 +24,13 @@ IDEMPOTENT: World = "idempotent"
 MAILING_SCHEMA = f"""
 {SCHEMA}
 CREATE TABLE IF NOT EXISTS fencepost.statement (
-    run text, lock text, world text, month int, customer int, id text NOT NULL, process int,
+    run text, lock text, world text, month int, customer int, id bigint NOT NULL, process int,
     at timestamptz NOT NULL DEFAULT clock_timestamp());
 CREATE INDEX IF NOT EXISTS statement_of ON fencepost.statement (run, lock, world, month, customer);
 CREATE UNIQUE INDEX IF NOT EXISTS one_statement ON fencepost.statement (run, lock, month, customer)
     WHERE world = 'idempotent';
 CREATE TABLE IF NOT EXISTS fencepost.batch (
-    run text, lock text, world text, id text NOT NULL, process int, token bigint, month int,
+    run text, lock text, world text, id bigint NOT NULL, process int, token bigint, month int,
     offered int, taken int, refused bool,
     at timestamptz NOT NULL DEFAULT clock_timestamp());
 """

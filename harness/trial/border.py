@@ -86,8 +86,8 @@ class Border:
         """What a write says of itself that another write has said, or this one differently."""
         identity, resource = event.get("id"), event["resource"]
         if identity is not None:
-            if not isinstance(identity, str):
-                return [f"id must be a string, as the resource keeps it, not {identity!r}"]
+            if isinstance(identity, bool) or not isinstance(identity, int):
+                return [f"id must be an integer, as the resource keeps it, not {identity!r}"]
             told = begun.get("id") if begun is not None else None
             if told is not None and identity != told:
                 return [f"id {identity!r} on the completion of the write {told!r}"]

@@ -19,7 +19,7 @@ from harness.trial.resource import Write
 
 SHOWN = 5
 
-Key = tuple[str, str, str]
+Key = tuple[str, str, int]
 """Lock, resource, id of the write."""
 
 FIELDS = ("seq", "process", "token", "read", "version")
@@ -64,7 +64,7 @@ def _writes(history: Path) -> dict[Key, dict[str, Any]]:
                 write = open_writes[place] = {**event, "type": "info"}
             else:
                 write = {**open_writes.pop(place, {}), **event}
-            if isinstance(write.get("id"), str):
+            if isinstance(write.get("id"), int):
                 told[lock, resource, write["id"]] = write
     return told
 

@@ -175,7 +175,7 @@ class Recorder:
         self.event({"process": "nemesis", "type": "info", "f": "fault", **event})
         self._journal.append({**event, "target": target, "evidence": evidence})
 
-    def audit(self, time_ns: int, lock: str, resource: str, ids: Sequence[str]) -> None:
+    def audit(self, time_ns: int, lock: str, resource: str, ids: Sequence[int]) -> None:
         """Record what a resource held (the ids of its writes) when it was read; `time_ns`: that read was sent."""
         told = {"time": time_ns, "process": "harness", "type": "info", "f": "audit", "lock": lock}
         self.event({**told, "resource": resource, "ids": list(ids)})

@@ -72,7 +72,7 @@ class Write(msgspec.Struct, frozen=True):
     lock: str
     resource: Literal["fenced", "unfenced"]
     seq: int
-    id: str
+    id: int
     process: int | None
     token: int | None
     read: int | None
@@ -96,7 +96,7 @@ class Reading:
     twins: Sequence[tuple[str, str]]
     """The (lock, resource) of every ledger that there is, those without a write too."""
 
-    def ids(self, lock: str, resource: str) -> list[str]:
+    def ids(self, lock: str, resource: str) -> list[int]:
         """The ids of the writes found in one ledger."""
         return [write.id for write in self.writes if (write.lock, write.resource) == (lock, resource)]
 

@@ -60,37 +60,37 @@ def test_the_border_knows_what_is_open() -> None:
     assert "lease_from" in problems(INVOKE, {**GOOD, "lease_from": 6})[0]
 
 
-WRITE: dict[str, Any] = {"time": 4, "process": 0, "type": "invoke", "f": "write", "resource": "fenced", "id": "0-1"}
+WRITE: dict[str, Any] = {"time": 4, "process": 0, "type": "invoke", "f": "write", "resource": "fenced", "id": 1}
 DONE: dict[str, Any] = {**WRITE, "time": 5, "type": "ok", "seq": 1}
 
 
 def test_each_attempt_to_write_has_an_id_of_its_own() -> None:
     """The same one again in another resource or lock is another one; on the completion it may be left out."""
-    assert problems(WRITE, DONE, {**WRITE, "id": "0-2"}, {**DONE, "id": "0-2", "seq": 2}) == []
+    assert problems(WRITE, DONE, {**WRITE, "id": 2}, {**DONE, "id": 2, "seq": 2}) == []
     assert problems(WRITE, DONE, {**WRITE, "resource": "unfenced"}, {**DONE, "resource": "unfenced"}) == []
     assert problems(WRITE, DONE, {**WRITE, "lock": "other"}, {**DONE, "lock": "other"}) == []
     completion = {key: value for key, value in DONE.items() if key != "id"}
     assert problems(WRITE, completion) == []
-    assert "id '0-1' is that of another write" in problems(WRITE, completion, WRITE)[0]
+    assert "id 1 is that of another write" in problems(WRITE, completion, WRITE)[0]
     invoke = {key: value for key, value in WRITE.items() if key != "id"}
-    assert "id '0-1' is that of another write" in problems(WRITE, completion, invoke, {**DONE, "seq": 2})[0]
+    assert "id 1 is that of another write" in problems(WRITE, completion, invoke, {**DONE, "seq": 2})[0]
 
 
 def test_what_was_refused_claims_nothing() -> None:
     """A write that fails has had its id; but a place in the order belongs to those that were accepted."""
-    assert problems(WRITE, {**DONE, "type": "fail"}, {**WRITE, "id": "0-2"}, {**DONE, "id": "0-2"}) == []
+    assert problems(WRITE, {**DONE, "type": "fail"}, {**WRITE, "id": 2}, {**DONE, "id": 2}) == []
     assert "another write" in problems(WRITE, {**DONE, "type": "fail"}, WRITE)[0]
 
 
-@pytest.mark.parametrize("identity", [7, True, ["0-1"], 1.5])
+@pytest.mark.parametrize("identity", ["0-1", True, [1], 1.5])
 def test_an_id_that_the_resource_can_t_keep_is_refused(identity: object) -> None:
-    """It is looked for there at the end, and there it is a text."""
+    """It is looked for there at the end, and there it is a number."""
     assert "id must be" in problems({**WRITE, "id": identity})[0]
 
 
 def test_a_completion_can_t_take_another_s_id() -> None:
     """Its keys count before those of the invoke."""
-    assert "id '1-1' on the completion of the write '0-1'" in problems(WRITE, {**DONE, "id": "1-1"})[0]
+    assert "id 1001 on the completion of the write 1" in problems(WRITE, {**DONE, "id": 1001})[0]
 
 
 def test_ids_and_places_are_one_contender_s_among_all() -> None:
@@ -98,11 +98,11 @@ def test_ids_and_places_are_one_contender_s_among_all() -> None:
     claims = Claims()
     first, second = Border(0, claims), Border(1, claims)
     assert first.problems(WRITE) == []
-    assert "id '0-1' is that of another write to fenced" in second.problems({**WRITE, "process": 1})[0]
+    assert "id 1 is that of another write to fenced" in second.problems({**WRITE, "process": 1})[0]
     assert first.problems(DONE) == []
-    assert second.problems({**WRITE, "process": 1, "id": "1-1"}) == []
-    assert "seq 1 is that of another accepted write" in second.problems({**DONE, "process": 1, "id": "1-1"})[0]
-    assert second.problems({**DONE, "process": 1, "id": "1-1", "seq": 2}) == []
+    assert second.problems({**WRITE, "process": 1, "id": 1001}) == []
+    assert "seq 1 is that of another accepted write" in second.problems({**DONE, "process": 1, "id": 1001})[0]
+    assert second.problems({**DONE, "process": 1, "id": 1001, "seq": 2}) == []
 
 
 @pytest.mark.parametrize(

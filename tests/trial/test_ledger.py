@@ -12,7 +12,7 @@ import pytest
 from harness.trial.ledger import disagreements, lost_unheard
 from harness.trial.resource import Write
 
-ROW = Write("lock", "fenced", 1, "0-1", 0, 7, 0, 100, "2026-01-01T00:00:00+00:00")
+ROW = Write("lock", "fenced", 1, 1, 0, 7, 0, 100, "2026-01-01T00:00:00+00:00")
 
 
 def write(kind: str, **more: Any) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def compare(tmp_path: Path, events: list[dict[str, Any]], rows: list[Write]) -> 
     return disagreements(path, rows)
 
 
-INVOKE = write("invoke", id="0-1", token=7, read=0, version=100)
+INVOKE = write("invoke", id=1, token=7, read=0, version=100)
 
 
 def test_a_write_that_both_tell_agrees(tmp_path: Path) -> None:
@@ -49,9 +49,9 @@ def test_what_the_resource_did_is_left_to_the_verdicts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("events", "words"),
     [
-        ([], "no contender told of: write '0-1' to fenced (lock 'lock'), seq 1"),
-        ([{**INVOKE, "id": "0-2"}, write("ok", seq=1)], "no contender told of: write '0-1'"),
-        ([INVOKE, write("ok", seq=2)], "write '0-1' to fenced (lock 'lock'): seq is 1 in the ledger and 2 in the hist"),
+        ([], "no contender told of: write 1 to fenced (lock 'lock'), seq 1"),
+        ([{**INVOKE, "id": 2}, write("ok", seq=1)], "no contender told of: write 1"),
+        ([INVOKE, write("ok", seq=2)], "write 1 to fenced (lock 'lock'): seq is 1 in the ledger and 2 in the hist"),
         ([INVOKE, write("ok", seq=1, token=8)], "token is 7 in the ledger and 8"),
         ([INVOKE, write("ok", seq=1, version=8)], "version is 100 in the ledger and 8"),
         ([{**INVOKE, "process": 1}, {**write("ok", seq=1), "process": 1}], "process is 0 in the ledger and 1"),
@@ -65,12 +65,12 @@ def test_a_disagreement_names_the_write(tmp_path: Path, events: list[dict[str, A
 
 def test_many_disagreements_are_cut_short(tmp_path: Path) -> None:
     """The first few, and how many more."""
-    found = compare(tmp_path, [], [msgspec.structs.replace(ROW, id=f"0-{number}") for number in range(30)])
+    found = compare(tmp_path, [], [msgspec.structs.replace(ROW, id=number) for number in range(30)])
     assert len(found) == 6
     assert found[-1] == "and 25 more"
 
 
-GONE = {"kind": "gone-write", "text": "write '0-1' is gone"}
+GONE = {"kind": "gone-write", "text": "write 1 is gone"}
 STALE = {"kind": "stale-write", "text": "stale"}
 
 
@@ -94,4 +94,4 @@ def test_a_write_that_the_resource_lost_never_passes_unheard(
     judgement = {"required": required, "verdicts": {verdict: {"valid": False, "findings": findings}}}
     found = lost_unheard(judgement, expect)
     assert (found == []) is heard
-    assert heard or "write '0-1' is gone" in found[0]
+    assert heard or "write 1 is gone" in found[0]

@@ -104,7 +104,7 @@ def test_a_history_ends_with_the_number_of_its_events(tmp_path: Path) -> None:
     """It promised to; audits count, the meta doesn't."""
     recorder = Recorder(tmp_path, {})
     recorder.event(GOOD)
-    recorder.audit(9, "lock", "fenced", ["0-1"])
+    recorder.audit(9, "lock", "fenced", [1])
     recorder.close()
     recorder.close()
     meta, _, audit, end = lines(tmp_path)
@@ -116,7 +116,7 @@ def test_a_history_ends_with_the_number_of_its_events(tmp_path: Path) -> None:
         "f": "audit",
         "lock": "lock",
         "resource": "fenced",
-        "ids": ["0-1"],
+        "ids": [1],
     }
     assert end == {"type": "end", "events": 2}
     with pytest.raises(HarnessError, match="is closed"):

@@ -85,11 +85,11 @@ def test_a_stale_writer_is_refused_by_the_fenced_twin_alone(call: Call, nodes: l
     for twin in ("fenced", "unfenced"):
         assert call(0, "read", twin, 1) == 0
         assert call(1, "read", twin, 2) == 0
-        assert call(1, "write", twin, 2, 0, "1-1001", 1001) == 1
-    refused = call(0, "write", "fenced", 1, 0, "0-1000", 1000)
+        assert call(1, "write", twin, 2, 0, 2001, 1001) == 1
+    refused = call(0, "write", "fenced", 1, 0, 1000, 1000)
     assert refused["type"] == "fail"
     assert "stale token 1" in refused["error"]
-    assert call(0, "write", "unfenced", 1, 0, "0-1000", 1000) == 2
+    assert call(0, "write", "unfenced", 1, 0, 1000, 1000) == 2
     assert call(1, "read", "fenced", 2) == 1001
     assert call(1, "read", "unfenced", 2) == 1000  # the update of token 2 is lost
 
@@ -97,29 +97,29 @@ def test_a_stale_writer_is_refused_by_the_fenced_twin_alone(call: Call, nodes: l
     assert found.asked_ns == 99
     assert found.twins == [("lock", "fenced"), ("lock", "unfenced")]
     assert [msgspec.structs.astuple(write)[:-1] for write in found.writes] == [
-        ("lock", "fenced", 1, "1-1001", 1, 2, 0, 1001),
-        ("lock", "unfenced", 1, "1-1001", 1, 2, 0, 1001),
-        ("lock", "unfenced", 2, "0-1000", 0, 1, 0, 1000),
+        ("lock", "fenced", 1, 2001, 1, 2, 0, 1001),
+        ("lock", "unfenced", 1, 2001, 1, 2, 0, 1001),
+        ("lock", "unfenced", 2, 1000, 0, 1, 0, 1000),
     ]
     assert all(datetime.fromisoformat(write.at).tzinfo for write in found.writes)
-    assert found.ids("lock", "unfenced") == ["1-1001", "0-1000"]
+    assert found.ids("lock", "unfenced") == [2001, 1000]
 
 
 def test_a_stale_batch_doubles_is_refused_or_is_swallowed(call: Call, nodes: list[Node], run: str) -> None:
     """The famous story in three worlds: 1 looks and pauses, 2 looks and sends, 1 sends. Counted by the mail room."""
     stale, late = {}, {}
-    for world in ("unfenced", "fenced", "idempotent"):
-        stale[world] = call(0, "look", world, 1, 5, 2, f"0-{world}")
-        late[world] = call(1, "look", world, 2, 5, 3, f"1-{world}")
+    for number, world in enumerate(("unfenced", "fenced", "idempotent")):
+        stale[world] = call(0, "look", world, 1, 5, 2, number)
+        late[world] = call(1, "look", world, 2, 5, 3, 1000 + number)
         assert (stale[world][2], late[world][2]) == ([1, 2], [1, 2, 3])
-    for world in ("unfenced", "fenced"):
-        assert call(1, "send", world, 2, late[world], f"1-{world}", 1000) == 1
-    assert call(1, "file", 2, late["idempotent"], "1-idempotent", 0) == 3
-    assert call(0, "send", "unfenced", 1, stale["unfenced"], "0-unfenced", 2000) == 2
-    assert "stale token 1" in call(0, "send", "fenced", 1, stale["fenced"], "0-fenced", 2000)["error"]
-    assert "stale token 1" in call(0, "look", "fenced", 1, 5, 2, "0-again")["error"]
-    assert call(0, "file", 1, stale["idempotent"], "0-idempotent", 0) == 0
-    assert call(1, "look", "unfenced", 2, 5, 3, "1-more") == [1, 2000, [4, 5]]
+    assert call(1, "send", "unfenced", 2, late["unfenced"], 1000, 1000) == 1
+    assert call(1, "send", "fenced", 2, late["fenced"], 1001, 1000) == 1
+    assert call(1, "file", 2, late["idempotent"], 1002, 0) == 3
+    assert call(0, "send", "unfenced", 1, stale["unfenced"], 0, 2000) == 2
+    assert "stale token 1" in call(0, "send", "fenced", 1, stale["fenced"], 1, 2000)["error"]
+    assert "stale token 1" in call(0, "look", "fenced", 1, 5, 2, 3)["error"]
+    assert call(0, "file", 1, stale["idempotent"], 2, 0) == 0
+    assert call(1, "look", "unfenced", 2, 5, 3, 1003) == [1, 2000, [4, 5]]
 
     counted = tally.read(resource.ask(nodes[0], run, tally.TALLY))
     assert [(each.batches, each.refused, each.statements, each.swallowed, each.twice) for each in counted.values()] == [
@@ -129,18 +129,18 @@ def test_a_stale_batch_doubles_is_refused_or_is_swallowed(call: Call, nodes: lis
     ]
     assert counted["unfenced"].doubled == [(1, 1), (1, 2)]
     ledger = resource.read(nodes[0], run, lambda: 0)
-    assert ledger.ids("lock", "fenced") == ["1-fenced"]  # the twins' audit knows these batches, too
+    assert ledger.ids("lock", "fenced") == [1001]  # the twins' audit knows these batches, too
 
 
 def test_a_month_begins_when_all_have_theirs(call: Call, nodes: list[Node], run: str) -> None:
     """And is never begun before; a batch that comes late for the last one is still of the last one."""
-    first = call(0, "look", "idempotent", None, 3, 2, "0-0")
+    first = call(0, "look", "idempotent", None, 3, 2, 0)
     assert first == [1, None, [1, 2]]
-    assert call(0, "file", None, first, "0-1", 0) == 2
-    assert call(0, "look", "idempotent", None, 3, 2, "0-2") == [1, None, [3]]
-    assert call(0, "file", None, [1, None, [3]], "0-3", 0) == 1
-    assert call(0, "look", "idempotent", None, 3, 2, "0-4") == [2, None, [1, 2]]
-    assert call(1, "file", None, first, "1-1", 0) == 0
+    assert call(0, "file", None, first, 1, 0) == 2
+    assert call(0, "look", "idempotent", None, 3, 2, 2) == [1, None, [3]]
+    assert call(0, "file", None, [1, None, [3]], 3, 0) == 1
+    assert call(0, "look", "idempotent", None, 3, 2, 4) == [2, None, [1, 2]]
+    assert call(1, "file", None, first, 1001, 0) == 0
     assert tally.read(resource.ask(nodes[0], run, tally.TALLY))["idempotent"].months == 1
 
 
@@ -148,28 +148,28 @@ def test_a_read_fences_too(call: Call) -> None:
     """The old holder's last write can't slip in between the new one's read and write."""
     assert call(0, "read", "fenced", 1) == 0
     assert call(1, "read", "fenced", 2) == 0
-    assert call(0, "write", "fenced", 1, 0, "0-1000", 1000)["type"] == "fail"
+    assert call(0, "write", "fenced", 1, 0, 1000, 1000)["type"] == "fail"
     assert call(0, "read", "fenced", 1)["type"] == "fail"
-    assert call(1, "write", "fenced", 2, 0, "1-1001", 1001) == 1
+    assert call(1, "write", "fenced", 2, 0, 2001, 1001) == 1
 
 
 def test_the_holder_of_a_token_may_write_again(call: Call) -> None:
     """The mark refuses lower tokens, not the same one; and seq goes on by one."""
     for number in range(1, 4):
         read = call(0, "read", "fenced", 5)
-        assert call(0, "write", "fenced", 5, read, f"0-{number}", number * 1000) == number
+        assert call(0, "write", "fenced", 5, read, number, number * 1000) == number
 
 
 def test_runs_do_not_see_each_other(call: Call, nodes: list[Node]) -> None:
     """A lane's PostgreSQL goes through many trials, each with rows of its own."""
-    assert call(0, "write", "unfenced", 1, 0, "0-1000", 1000) == 1
+    assert call(0, "write", "unfenced", 1, 0, 1000, 1000) == 1
     found = resource.read(nodes[0], "another", lambda: 0)
     assert (found.twins, found.writes) == ([], [])
 
 
 def test_a_statement_that_can_t_have_happened_is_a_failure(call: Call) -> None:
     """An error in PostgreSQL's own words was rolled back: fail, not info."""
-    refused = call(0, "write", "fenced", 1, 0, "0-2**70", 2**70)
+    refused = call(0, "write", "fenced", 1, 0, 1, 2**70)
     assert refused["type"] == "fail"
     assert call(0, "read", "fenced", 1) == 0
 
@@ -207,7 +207,7 @@ class Told:
         config = TrialConfig(system="redis", fault="none")
         self.way_out = WayOut(config, record, running, own_lane=True, keep=False)
 
-    def write(self, process: int, resource: str, token: int, read: int, identity: str, version: int) -> Any:
+    def write(self, process: int, resource: str, token: int, read: int, identity: int, version: int) -> Any:
         """One write, told as a contender tells it."""
         keys = {"process": process, "f": "write", "resource": resource, "token": token}
         told = {**keys, "read": read, "version": version, "id": identity}
@@ -235,9 +235,9 @@ def told(tmp_path: Path, call: Call, nodes: list[Node], run: str) -> Told:
     for twin in ("fenced", "unfenced"):
         read = call(0, "read", twin, 5)
         for number in range(1, 4):
-            assert told.write(0, twin, 5, read, f"0-{number}", number * 1000) == number
+            assert told.write(0, twin, 5, read, number, number * 1000) == number
             read = number * 1000
-    assert told.write(1, "fenced", 4, 3000, "1-4", 4001)["type"] == "fail"
+    assert told.write(1, "fenced", 4, 3000, 1004, 4001)["type"] == "fail"
     return told
 
 
@@ -248,21 +248,21 @@ def test_a_ledger_that_nobody_touched_has_lost_nothing(told: Told) -> None:
     assert [verdicts[name]["stats"]["looked_for"] for name in ("fenced", "damage")] == [4, 3]
     lines = [json.loads(line) for line in (told.folder / "history.jsonl").read_text().splitlines()]
     assert [(line["resource"], line["ids"]) for line in lines if line.get("f") == "audit"] == [
-        ("fenced", ["0-1", "0-2", "0-3"]),
-        ("unfenced", ["0-1", "0-2", "0-3"]),
+        ("fenced", [1, 2, 3]),
+        ("unfenced", [1, 2, 3]),
     ]
     assert lines[-1] == {"type": "end", "events": len(lines) - 2}
     rows = [json.loads(line) for line in (told.folder / "ledger.jsonl").read_text().splitlines()]
-    assert [row["id"] for row in rows] == ["0-1", "0-2", "0-3"] * 2
+    assert [row["id"] for row in rows] == [1, 2, 3] * 2
 
 
 def test_rows_deleted_and_inserted_behind_the_resource_s_back_are_gone_and_ghost(
     told: Told, nodes: list[Node], run: str
 ) -> None:
     """An acknowledged write that is lost, and a refused one that is there after all: verdicts, with both lines."""
-    psql(nodes[0], f"DELETE FROM fencepost.ledger WHERE run = '{run}' AND id = '0-2'")
+    psql(nodes[0], f"DELETE FROM fencepost.ledger WHERE run = '{run}' AND id = 2")
     columns = "run, lock, resource, seq, id, process, token, read, version"
-    row = f"'{run}', 'lock', 'fenced', 4, '1-4', 1, 4, 3000, 4001"
+    row = f"'{run}', 'lock', 'fenced', 4, 1004, 1, 4, 3000, 4001"
     psql(nodes[0], f"INSERT INTO fencepost.ledger ({columns}) VALUES ({row})")
     verdicts = told.audited()
     found = {name: [f["kind"] for f in verdicts[name]["findings"]] for name in ("fenced", "damage")}
@@ -274,8 +274,8 @@ def test_rows_deleted_and_inserted_behind_the_resource_s_back_are_gone_and_ghost
 
 def test_a_row_that_nobody_told_of_is_a_contender_s_lie(told: Told, nodes: list[Node], run: str) -> None:
     """The verdicts say nothing of it, so it ends the trial as a harness error that names it."""
-    psql(nodes[0], f"UPDATE fencepost.ledger SET id = '0-9' WHERE run = '{run}' AND id = '0-2' AND resource = 'fenced'")
-    with pytest.raises(HarnessError, match=r"no contender told of: write '0-9' to fenced .*, seq 2$"):
+    psql(nodes[0], f"UPDATE fencepost.ledger SET id = 9 WHERE run = '{run}' AND id = 2 AND resource = 'fenced'")
+    with pytest.raises(HarnessError, match=r"no contender told of: write 9 to fenced .*, seq 2$"):
         told.audited()
 
 
@@ -306,7 +306,7 @@ def test_a_ledger_that_can_t_be_read_is_no_audit(
 def test_no_statement_of_a_contender_comes_behind_the_read(told: Told, nodes: list[Node], run: str) -> None:
     """One that the server still works on when its contender is gone is ended first, and has done nothing then."""
     columns = "run, lock, resource, seq, id"
-    late = f"INSERT INTO fencepost.ledger ({columns}) SELECT '{run}', 'lock', 'fenced', 9, '0-9' FROM pg_sleep(600)"
+    late = f"INSERT INTO fencepost.ledger ({columns}) SELECT '{run}', 'lock', 'fenced', 9, 9 FROM pg_sleep(600)"
     ended = threading.Event()
     process = nodes[0].spawn(
         ["psql", "-X", "-U", "fencepost", "-c", late],
@@ -320,7 +320,7 @@ def test_no_statement_of_a_contender_comes_behind_the_read(told: Told, nodes: li
     found = resource.read(nodes[0], run, lambda: 0)
     assert ended.wait(10)
     assert process.wait(10) != 0
-    assert found.ids("lock", "fenced") == ["0-1", "0-2", "0-3"]
+    assert found.ids("lock", "fenced") == [1, 2, 3]
 
 
 def test_a_contender_that_may_still_write_leaves_the_resource_without_audit(told: Told) -> None:

@@ -1,11 +1,11 @@
 """Sent to a contender's node as it is, to use the twin ledgers there: one JSON call a line in, one answer a line out.
 
-[contender, "read", "fenced", 7] -> 0    [contender, "write", "fenced", 7, 0, "0-1", 1] -> 1
+[contender, "read", "fenced", 7] -> 0    [contender, "write", "fenced", 7, 0, 1, 1] -> 1
 or {"type": …, "error": …}
 
-Those of the mail room: [contender, "look", "fenced", 7, 100, 20, "0-1"] -> [1, 0, [1, 2, …]],
-[contender, "send", "fenced", 7, [1, 0, [1, 2]], "0-2", 2] -> 1, and
-[contender, "file", 7, [1, null, [1, 2]], "0-3", 3] -> 2.
+Those of the mail room: [contender, "look", "fenced", 7, 100, 20, 1] -> [1, 0, [1, 2, …]],
+[contender, "send", "fenced", 7, [1, 0, [1, 2]], 2, 2] -> 1, and
+[contender, "file", 7, [1, null, [1, 2]], 3, 3] -> 2.
 """
 
 import json
