@@ -16,7 +16,7 @@ it, and each second after that only makes the next fault later. So the fault end
 Where that doesn't come about (nobody held, leadership didn't move, renewals are unseen) the fault lasts as the schedule
 says, and in no case longer. None of this knows of any particular bug, nor looks at what came of it.
 
-Every sixth fault of a trial comes without a witness, and lasts as the schedule says, as every long kill does: while
+Every eighth fault of a trial comes without a witness, and lasts as the schedule says, as every long kill does: while
 somebody holds throughout, nobody is granted the lock under the fault, and that is to be tried as well.
 """
 
@@ -32,7 +32,7 @@ from nemesis.bite import SeenHold, SeenRequest
 
 HOW = ("moment", "hold", "none")
 """The parameter `witness`: as above; a witness, and the fault lasts as the schedule says; neither."""
-WITHOUT_EVERY = 6
+WITHOUT_EVERY = 8
 OVERDUE_TTLS = 0.1
 """How long after the end of the old promise: that is counted from the sending of a request, and a server may count from
 a moment up to an answer's time later."""
