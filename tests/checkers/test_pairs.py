@@ -65,8 +65,9 @@ def test_the_first_thousand_are_the_first_of_all() -> None:
     n = 60
     verdict = judge(make(*crowd(n), ttl=None)).verdicts["lease"]
     assert verdict.count == n * (n - 1) // 2 > LISTED
-    # A pair ends with the later of the two releases' invokes, which come in the order of the contenders.
-    last = sorted((3 * n + j) * 10**9 for j in range(n) for _ in range(j))[:LISTED]
+    # A pair ends with the ok of the earlier one's release: its first success after the later grant, which nobody else
+    # had given back by then.
+    last = sorted((3 * n + i) * 10**9 + 5 * 10**8 for i in range(n) for _ in range(i + 1, n))[:LISTED]
     assert [finding.time for finding in verdict.findings] == last
 
 

@@ -222,7 +222,8 @@ def test_sleep_and_waits_are_not_disturbed(node: NamespaceNode, agent: Link) -> 
                 "began = time.clock_gettime(time.CLOCK_BOOTTIME)\n"
                 "time.sleep(1.5)\n"
                 "say('slept', time.clock_gettime(time.CLOCK_BOOTTIME) - began)\n"
-                "b.send(b'x')\n",
+                "b.send(b'x')\n"
+                "os.read(0, 1)\n",  # however late the agent is, there is a process
             ]
         ),
         lines.append,
@@ -235,6 +236,7 @@ def test_sleep_and_waits_are_not_disturbed(node: NamespaceNode, agent: Link) -> 
         agent.call("clock_set", fault="k", offset=3600, clocks="realtime")
         agent.call("clock_restore", fault="k")
     until(lambda: len(lines) == 4, "all to have ended")
+    sleeper.close_stdin()
     said = dict(line.decode().split(" ", 1) for line in lines[1:])
     assert said["nap"] == "0 0"
     assert said["read"] == "1"
