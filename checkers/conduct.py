@@ -16,7 +16,7 @@ import numpy as np
 from checkers import words
 from checkers.findings import LISTED, Finding, Verdict
 from checkers.intervals import Model, lengths
-from checkers.standing import LOST_BY, keys, outcome, ungranted
+from checkers.standing import keys, lost_by, outcome, ungranted
 from harness.history.events import (
     ACQUIRE,
     CRASH,
@@ -224,7 +224,7 @@ def _what(model: Model, row: int, name: str) -> str:
     if f == RELEASE:
         return f"released lock {name!r}"
     if f == LOST:
-        by = LOST_BY.get(int(history.reason[row]))
+        by = lost_by(history, row)
         return f"noticed that it had lost lock {name!r}" + ("" if by is None else f" ({by})")
     if f == CRASH:
         return f"crashed, and with it its hold of lock {name!r}"

@@ -121,7 +121,7 @@ def _how(model: Model, g: int) -> str:
         return "the end of the history"
     f, name = int(model.history.f[row]), words.who(model, g)
     if f == LOST:
-        by = standing.LOST_BY.get(int(model.history.reason[row]))
+        by = standing.lost_by(model.history, row)
         return f"{name} noticed that it had lost it" + ("" if by is None else f" ({by})")
     if f == CRASH:
         return f"{name} crashed"
@@ -160,9 +160,7 @@ def _because(model: Model, a: int, b: int, blame: str, high: int) -> str:
     """Who is to blame for an overlap that ended at `high`, and why."""
     name = words.who(model, a)
     if blame == "service":
-        both = "by its answers both held it at once"
-        early = "it granted the lock inside the time promised to the other"
-        return f"to blame is {words.SERVICE}: {both if lease.is_double(model, a, b) else early} (see lease)"
+        return f"to blame is {words.SERVICE}: {_wrong(model, a, b)} (see lease)"
     if blame == "pause":
         return f"{name} was frozen, and had not noticed that its time was over"
     if blame == "clock":
@@ -172,8 +170,22 @@ def _because(model: Model, a: int, b: int, blame: str, high: int) -> str:
         return f"{whose} renews in silence: nobody can tell whether its lease still ran, so service or client is wrong"
     if blame == "late-grant":
         late = a if model.late[a] else b
-        return f"the grant of {words.who(model, late)} had run out before it arrived{_since(model, late)}"
+        told = f"the grant of {words.who(model, late)} had run out before it arrived{_since(model, late)}"
+        return f"{told}; what was late nobody can tell, and one that had looked at the time would not have used it"
     return f"{name} {_went_on(model, a, high)}"
+
+
+def _wrong(model: Model, a: int, b: int) -> str:
+    """What was wrong with the answers by which two held a lock at once; a was granted it before b."""
+    if lease.is_double(model, a, b):
+        over = lease.ran_out(model, a, int(model.ok_row[b]))
+        if over is None:
+            return "by its answers both held it at once"
+        spent = f"the lease of {words.who(model, a)} was over by {words.at(over, int(model.ok[a]))}"
+        return f"by its answers both held it at once, though by its ttl {spent}"
+    if not model.history.meta.expires:
+        return f"it granted {words.who(model, b)} a lock that doesn't expire, and that the other had not given back"
+    return "it granted the lock inside the time promised to the other"
 
 
 def _since(model: Model, late: int) -> str:

@@ -185,7 +185,7 @@ def renewed(model: Model, g: int) -> bool:
     return next(_renews(model, g), len(model.history)) < int(model.belief_end_row[g])
 
 
-def _ran_out(model: Model, g: int, row: int) -> int | None:
+def ran_out(model: Model, g: int, row: int) -> int | None:
     """When the lease of g had run out by itself at the latest, as far as it had been renewed before a row; None where
     nobody can tell, where it never does, and where it would take long to find out."""
     history, meta = model.history, model.history.meta
@@ -248,7 +248,7 @@ def _why(model: Model, a: int, b: int, start: int) -> str:
             f"; yet the {what} of its hold that {words.who(model, a)} sent after that, at {sent}, succeeded (line "
             f"{model.line(row)}): either that grant or this success was wrong"
         )
-        over = _ran_out(model, a, int(model.ok_row[b]))
+        over = ran_out(model, a, int(model.ok_row[b]))
         if over is not None:
             whose = f"the lease of {words.who(model, a)} had run out by {words.at(over, start)}"
             told += f". By its ttl {whose}, before that grant, which speaks against this success"

@@ -132,13 +132,13 @@ def _longest_wait(model: Model, attempts: _Attempts) -> _Wait | None:
 
 
 def _told(model: Model, wait: _Wait) -> str:
-    """`the longest wait of anybody was 388.000 s, of contender 1 (line 8), behind contender 0, …, in vain`."""
+    """`the longest wait of anybody was 388.000 s, in vain, of contender 1 (line 8), behind contender 0, which …`."""
     history = model.history
     done = int(history.mate[wait.row])
     granted = done >= 0 and history.type[done] == OK
     who = f"contender {history.process_name(wait.row)} (line {model.line(wait.row)})"
-    behind, vain = _behind(model, wait), "" if granted else ", in vain"
-    return f"the longest wait of anybody was {words.span(wait.ns)}, of {who}{behind}{vain}"
+    vain = "" if granted else ", in vain"
+    return f"the longest wait of anybody was {words.span(wait.ns)}{vain}, of {who}{_behind(model, wait)}"
 
 
 def _behind(model: Model, wait: _Wait) -> str:
@@ -159,7 +159,18 @@ def _behind(model: Model, wait: _Wait) -> str:
     told = ends[int(history.f[row])]
     if history.f[row] == RELEASE and given >= len(history):
         told += " without an ok"
-    return f"{behind} {told} (line {model.line(row)})"
+    return f"{behind} {told} (line {model.line(row)}){_went_on(model, int(history.lock[wait.row]), row, wait.end)}"
+
+
+def _went_on(model: Model, lock: int, row: int, end: int) -> str:
+    """That the contender of a row went on renewing a lock after it, until a wait for that ended; nothing where not."""
+    history = model.history
+    then = slice(row + 1, int(np.searchsorted(history.time, end, "right")))
+    mine = (history.lock[then] == lock) & (history.process[then] == history.process[row])
+    rows = row + 1 + np.flatnonzero(mine & (history.f[then] == RENEW) & (history.type[then] == OK))
+    if not len(rows):
+        return ""
+    return f", and went on renewing it ({len(rows):,} ok, the last in line {model.line(int(rows[-1]))})"
 
 
 def _by_lock(lock: Ints, locks: int) -> list[tuple[int, Ints]]:
@@ -297,6 +308,8 @@ def _stuck(model: Model, attempts: _Attempts, wanting: Ints, granted: Ints, low:
         "was known to hold it and no fault was active, and yet nobody got it for "
         f"{words.span(high - low)}, until {ended_by}"
     )
+    if history.meta.progress_bound is not None:
+        text += f"; the bound is {words.span(nanoseconds(history.meta.progress_bound))}"
     told, more = _what_may_keep_it(model, lock, granted, inside, attempts, low, high)
     events, time = words.lines(model, rows + [row for row in more if row > first])
     text = f"{words.sentence(text)} {told}"
@@ -350,15 +363,29 @@ def _how_it_ended(model: Model, grant: int) -> tuple[list[str], list[int]]:
         if done >= 0 and history.type[done] == FAIL:
             return [f"The release of its last holder, {who}, had failed (line {model.line(done)})."], [done]
         may = "the service may still hold it for that contender"
-        return [f"The release of its last holder, {who}, is of unknown outcome (line {model.line(asked)}): {may}."], [
-            asked
-        ]
+        return [
+            f"The release of its last holder, {who}, is of unknown outcome (line {model.line(asked)}): {may}"
+            f"{_however(model, grant)}."
+        ], [asked]
     row = int(model.belief_end_row[grant])
     if row >= len(history):
         return [f"Its last holder was {who}."], []
     f = int(history.f[row])
     how = "crashed" if f == CRASH else "said that it had lost it" if f == LOST else "asked for it anew"
     return [f"Its last holder, {who}, had {how} (line {model.line(row)}), and never given it back."], []
+
+
+def _however(model: Model, grant: int) -> str:
+    """What a ttl says of a hold that was perhaps not given back."""
+    latest = int(model.latest[grant])
+    if not model.history.meta.expires:
+        return ", and this lock doesn't expire"
+    if latest in (NONE, INF):
+        return "; no ttl says until when"
+    over = words.span(latest - int(model.ok[grant]))
+    return (
+        f", though by its ttl its lease was over {over} after its grant (line {model.line(int(model.ok_row[grant]))})"
+    )
 
 
 def _first_grant_after(model: Model) -> dict[str, float | None]:

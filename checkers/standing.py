@@ -20,6 +20,7 @@ from harness.history.events import (
     OK,
     RELEASE,
     RENEW_FAILED,
+    History,
     Ints,
 )
 
@@ -123,13 +124,21 @@ def ended(model: Model, row: int, time: int) -> str:
     if f == RELEASE:
         return f"it had given the lock back {ago} (line {line})"
     if f == LOST:
-        return f"it had said {ago} (line {line}) that {LOST_BY.get(int(history.reason[row]), 'it had lost the lock')}"
+        return f"it had said {ago} (line {line}) that {lost_by(history, row) or 'it had lost the lock'}"
     if f == CRASH:
         return f"it had crashed {ago} (line {line})"
     if kind == FAIL:
         return f"its acquire of line {line} had failed"
     how = "had had no answer" if kind == INVOKE else "was of unknown outcome"
     return f"its acquire of line {line} {how}"
+
+
+def lost_by(history: History, row: int) -> str | None:
+    """What a contender said when it gave its hold up, by the reason of its `lost`; None where it gave none."""
+    reason = int(history.reason[row])
+    if reason == EXPIRED and not history.meta.expires:
+        return "the service had told it that it doesn't hold it"
+    return LOST_BY.get(reason)
 
 
 #: What a contender said when it gave its hold up, by the reason of its `lost`.

@@ -113,8 +113,17 @@ def test_by_how_much_a_grant_came_too_late_is_told() -> None:
     told = only(case("etcd-11456-expired-waiter").verdicts["exclusion"]).text
     assert told.endswith(
         "The grant of contender 1 had run out before it arrived: by 14.020 s, its ttl counted from when it was "
-        "asked for (line 5)."
+        "asked for (line 5); what was late nobody can tell, and one that had looked at the time would not have used it."
     )
+
+
+def test_an_overlap_by_answers_that_can_t_both_be_right_says_what_speaks_for_whom() -> None:
+    """A lease that was over by its ttl, or one that never is: then no time was promised that a grant could lie in."""
+    told = only(case("redlock-rb-36-extend-revives").verdicts["exclusion"]).text
+    assert "both held it at once, though by its ttl the lease of contender 0 was over by +2.000 s (see lease)." in told
+    told = case("redis-failover-loses-acknowledged-writes").verdicts["exclusion"].findings[0].text
+    assert "it granted contender 1 a lock that doesn't expire, and that the other had not given back (see" in told
+    assert "(the service had told it that it doesn't hold it)" in told
 
 
 def test_each_reason_of_a_loss_is_told() -> None:
@@ -247,8 +256,9 @@ def test_stuck_says_how_the_last_hold_ended() -> None:
     assert "nobody was known to hold it" in told.text
     assert told.text.endswith(
         " The release of its last holder, contender 0, is of unknown outcome (line 6): the service may still hold it "
-        "for that contender."
+        "for that contender, though by its ttl its lease was over 30.000 s after its grant (line 3)."
     )
+    assert "; the bound is " in told.text
     assert 6 in told.events
     told = only(case("kazoo-732-stuck").verdicts["progress"])
     assert told.text.endswith(
@@ -271,7 +281,7 @@ def test_stuck_says_how_the_last_hold_ended() -> None:
         stuck = verdict("progress", *grant(0, 1, 0), *events, wait, (60, 2, "info note"), ttl=1, progress_bound=9)
         assert ended in only(stuck).text, only(stuck).text
     never = only(verdict("progress", wait, (60, 2, "info note"), progress_bound=9))
-    assert never.text.endswith("until the history ended. Nobody had ever been granted it.")
+    assert never.text.endswith("until the history ended; the bound is 9.000 s. Nobody had ever been granted it.")
 
 
 def test_renewals_that_go_on_in_a_stretch_are_named() -> None:
@@ -290,8 +300,8 @@ def test_the_longest_wait_of_anybody_is_told() -> None:
     assert told.valid is True
     assert told.stats["longest_wait"] == 388
     assert told.note == (
-        "the longest wait of anybody was 388.000 s, of contender 1 (line 8), behind contender 0, which said that it "
-        "had lost it (line 7), in vain"
+        "the longest wait of anybody was 388.000 s, in vain, of contender 1 (line 8), behind contender 0, which said "
+        "that it had lost it (line 7), and went on renewing it (52 ok, the last in line 113)"
     )
     told = case("consul-1172-2xttl").verdicts["progress"]
     assert told.note == (

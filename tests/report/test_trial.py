@@ -136,7 +136,7 @@ def test_a_malformed_case_makes_no_page(name: str, tmp_path: Path) -> None:
         ("consul-4935-zombie-renewer", ["A contender acted on a lock that it did not believe to hold.",
                                         "Contender 0 noticed that it had lost lock 'lock' (it had lost its connection)",
                                         "No stretch in which the lock was free, wanted and undisturbed was longer than",
-                                        "the longest wait of anybody was 388.000 s, of contender 1 (line 8), behind",
+                                        "the longest wait of anybody was 388.000 s, in vain, of contender 1 (line 8)",
                                         "longest wait of anybody 388.0 s"]),
         ("audit-ghost", ["The unfenced resource was harmed: 1 refused write that is there.",
                          "the unfenced resource was read as a whole, 2 writes found"]),
