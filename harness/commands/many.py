@@ -23,7 +23,7 @@ from harness.commands.view import (
     needs,
     outcome_text,
     reason_lines,
-    results_table,
+    results_shown,
     system_words,
 )
 from harness.matrix import MatrixRun, Plan
@@ -112,7 +112,7 @@ def _tell(screen: Console, run: MatrixRun, found: Sequence[TrialResult]) -> str:
     if run.plan.repeated:
         screen.print(pooled_table(run))
     else:
-        screen.print(results_table(found))
+        screen.print(results_shown(found, screen))
     words = list(run.words) or [result.outcome.word for result in found]
     if run.budget is not None and len(found) < len(run.plan.cells):
         words.append("inconclusive")  # there was no time for some of the cells

@@ -52,7 +52,7 @@ def command(
     """
     from harness import registry
     from harness.commands.interrupt import attended
-    from harness.commands.view import Watcher, console, needs, outcome_text, reason_lines, results_table
+    from harness.commands.view import Watcher, console, needs, outcome_text, reason_lines, results_shown
     from harness.matrix import take_rule
     from harness.results import make, taken
     from harness.trial import Progress, Trial, TrialResult
@@ -91,7 +91,7 @@ def command(
     result = attended(trial, stop=cancel.set, sweep=(lambda seconds: []) if keep else runtime.sweep)
 
     screen.print()
-    screen.print(results_table([result]))
+    screen.print(results_shown([result], screen))
     if result.outcome.reasons:
         screen.print(reason_lines(result.outcome.reasons))
     for line in (result.tally or {}).get("words", ()):

@@ -109,6 +109,33 @@ class Watcher:
                 self._screen.print(stamp + text)
 
     def _render(self) -> RenderableType:
+        title = Text(f"{self._title()} - {time.monotonic() - self._began:.0f} s")
+        table = self._table()
+        if not _fits(table, self._screen):
+            return Group(title, *self._lines())
+        return Group(title, table)
+
+    def _lines(self) -> Iterable[Text]:
+        """The same for a terminal that is too narrow for a table: two lines for each trial."""
+        for name, progress in self._progresses().items():
+            yield Text(name, style="bold", no_wrap=True, overflow="ellipsis")
+            line = Text(f"  {progress.phase}, {time.monotonic() - progress.started:.0f} s", overflow="ellipsis")
+            line.no_wrap = True
+            grants, outcomes, holds, came_to, faults = _now(progress)
+            if grants:
+                said = (
+                    ("", f"{grants} grants"),
+                    ("asked ", outcomes),
+                    ("holds ", holds),
+                    ("now ", faults),
+                    ("faults so far ", came_to),
+                )
+                for heading, part in said:
+                    if str(part) != "-":
+                        line = line.append("; " + heading).append_text(part if isinstance(part, Text) else Text(part))
+            yield line
+
+    def _table(self) -> Table:
         table = Table(box=None, pad_edge=False)
         for heading in (
             "trial",
@@ -117,16 +144,21 @@ class Watcher:
             "grants",
             "acquire ok/fail/info",
             "holds now",
-            "so far",
+            "faults so far",
             "faults now",
         ):
             table.add_column(heading, no_wrap=heading != "faults now")
         for name, progress in self._progresses().items():
             table.add_row(name, progress.phase, f"{time.monotonic() - progress.started:.0f} s", *_now(progress))
-        return Group(Text(f"{self._title()} - {time.monotonic() - self._began:.0f} s"), table)
+        return table
 
 
-def _now(progress: Progress) -> list[RenderableType]:
+def _fits(table: Table, screen: Console) -> bool:
+    """Whether nothing of a table must be wrapped or cut on this screen."""
+    return table.__rich_measure__(screen, screen.options.update(max_width=10_000)).maximum <= screen.width
+
+
+def _now(progress: Progress) -> list[str | Text]:
     live = progress.live
     if live is None:
         return ["", "", "", "", ""]
@@ -195,6 +227,39 @@ def system_words(config: TrialConfig) -> str:
     return config.system + servers + (f" by {config.client}" if config.client is not None else "")
 
 
+def results_shown(results: Sequence[TrialResult], screen: Console) -> RenderableType:
+    """What the trials came to: a table where the screen is wide enough for one, else a paragraph for each."""
+    table = results_table(results)
+    if _fits(table, screen):
+        return table
+    caption = _caption(results)
+    below = [] if caption is None else [Text(caption, style="yellow")]
+    return Group(*(part for result in results for part in _paragraph(result)), *below)
+
+
+def _paragraph(result: TrialResult) -> Iterable[RenderableType]:
+    """One trial in few columns: what it was, how much happened, and the verdicts by their values, worst first."""
+    config, outcome = result.config, result.outcome
+    head = Text(f"{system_words(config)}  {config.fault_words()}  {_guarded(config)}: ", style="bold")
+    yield head.append_text(outcome_text(outcome))
+    counted = f"{outcome.grants} grants, {outcome.handovers} hand-overs"
+    yield Padding(Text(counted + (f"; {outcome.faults}" if outcome.faults else "")), (0, 0, 0, 2))
+    groups: dict[str, tuple[Text, list[str]]] = {}
+    for name in (*VERDICT_ORDER, *sorted(set(result.verdicts) - set(VERDICT_ORDER))):
+        word = verdict_text(result.verdicts.get(name), name in result.required or name in config.expect)
+        if result.verdicts.get(name) is not None:
+            groups.setdefault(word.plain, (word, []))[1].append(name)
+    rows = Table(box=None, pad_edge=False, show_header=False)
+    for value in sorted(groups, key=lambda value: (value == "true", value)):
+        word, names = groups[value]
+        rows.add_row(word, ", ".join(names) + (" (not required)" if value == "false" else ""))
+    yield Padding(rows, (0, 0, 0, 2))
+
+
+def _guarded(config: TrialConfig) -> str:
+    return "guarded" if config.guarded else "naive"
+
+
 def results_table(results: Sequence[TrialResult]) -> Table:
     """One row for each trial: verdicts (those of plug-ins too), grants, the word; below, what the words leave out."""
     table = Table(box=None, pad_edge=False, caption=_caption(results), caption_justify="left", caption_style="yellow")
@@ -208,7 +273,7 @@ def results_table(results: Sequence[TrialResult]) -> Table:
             system_words(config),
             config.fault_words(),
             result.outcome.faults or "-",
-            "guarded" if config.guarded else "naive",
+            _guarded(config),
             *(
                 verdict_text(result.verdicts.get(name), name in result.required or name in config.expect)
                 for name in names

@@ -47,6 +47,10 @@ class Teller:
         """Fault -> whom it paused."""
         self._overtaken: set[int] = set()
         self._woken: set[int] = set()
+        self._told_to_stay: set[int] = set()
+        """Who was ordered to keep its work for itself until the pause has been looked at; it goes on after that."""
+        self._to_wake: list[int] = []
+        """Whose pause is over, and who hasn't gone on yet."""
         self._got: dict[str, Counter[tuple[int, int]]] = {world: Counter() for world in tally.WORLDS}
         self._batches: dict[int, _Batch] = {}
         self._quiet: dict[int, list[int]] = {}
@@ -67,6 +71,13 @@ class Teller:
             said = [*self._flush(at, process), Line(at, f"c{process} sees that its lease is over, and stops.")]
             self._held.pop(process, None)
             return said
+        if f == "hold" and event.get("holds"):
+            self._told_to_stay.add(process)
+        if f == "let_go":
+            self._told_to_stay.discard(process)
+            if process in self._to_wake:
+                self._to_wake.remove(process)
+                return self._wakes(at, [process])
         if f in ("write", "send"):
             return self._sent(at, process, str(event.get("resource") or event.get("world")), str(kind), event)
         return []
@@ -109,11 +120,18 @@ class Teller:
             text = f"PAUSE: {_names(hit)} stands still{with_it}, as in a long garbage collection."
             said.append(Line(at, text, "pause"))
         elif hit := self._frozen.pop(name, []):
-            for process in list(self._quiet):
-                said += self._flush(at, process)
-            self._woken |= set(hit)
-            said.append(Line(at, f"{_names(hit)} WAKES. It knows of no pause, and goes on where it stood.", "pause"))
+            # The stamp is that of the node; what the others did until the harness heard of it has been told already.
+            self._to_wake += [process for process in hit if process in self._told_to_stay]
+            said += self._wakes(at, [process for process in hit if process not in self._told_to_stay])
         return said
+
+    def _wakes(self, at: float, hit: Sequence[int]) -> list[Line]:
+        """They go on: what was sent meanwhile comes first."""
+        if not hit:
+            return []
+        said = [line for process in list(self._quiet) for line in self._flush(at, process)]
+        self._woken |= set(hit)
+        return [*said, Line(at, f"{_names(hit)} WAKES. It knows of no pause, and goes on where it stood.", "pause")]
 
     # -- batches
 

@@ -90,6 +90,15 @@ def test_the_famous_story_is_told_in_plain_words() -> None:
     ]
 
 
+def test_a_holder_that_was_told_to_wait_wakes_when_it_goes_on() -> None:
+    """The pause ends by the node's clock before others act; told in the order of the clock, it never goes backwards."""
+    tale = Tale().lock(1.0, 0, 1).say(1.9, 0, "hold", "info", id="h1", holds=True).pause(2.0, "start", 0, "landed")
+    tale.lock(4.0, 1, 2).lock(6.5, 2, 3).pause(6.0, "stop", 0, "undone").say(7.0, 0, "let_go", "info", id="h1")
+    told = tale.batch(7.1, 0, "1-2").say(7.5, 0, "release", "invoke").told()
+    assert [line.seconds for line in told] == sorted(line.seconds for line in told)
+    assert [line.seconds for line in told if "WAKES" in line.text] == [7.0]
+
+
 def test_only_what_was_sent_twice_is_counted_as_such() -> None:
     """A batch of which a part is new, in a world each."""
     tale = Tale().lock(1.0, 0, 1).batch(1.5, 0, "1-4").batch(2.0, 0, "4-6", swallowed=1)

@@ -6,10 +6,11 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 
-from harness.commands.view import left_out, results_table
-from harness.trial import TrialResult
+from harness.commands.view import Watcher, left_out, results_shown, results_table
+from harness.trial import Progress, TrialResult
 from harness.trial.config import from_mapping
 from harness.trial.outcome import Outcome
 
@@ -43,3 +44,41 @@ def test_what_the_word_leaves_out_stands_below_the_table() -> None:
     assert below(fine) == ""
     assert left_out(result("violation", lease=False, damage=False)) is None
     assert left_out(result(expect={"damage": False}, damage=False)) is None
+
+
+def shown(width: int, *results: TrialResult) -> str:
+    """What a run prints of its trials on a screen of so many columns."""
+    console = Console(width=width, record=True, file=StringIO())
+    console.print(results_shown(results, console))
+    return console.export_text()
+
+
+def test_on_a_narrow_screen_no_verdict_is_cut() -> None:
+    """Eighty columns are no room for sixteen of a table: each trial is a paragraph then, the worst verdicts first."""
+    violation = result("violation", lease=False, damage=False, fenced=None, fencing="unknown")
+    narrow = shown(80, violation)
+    assert [line.rstrip() for line in narrow.splitlines()] == [
+        "redis  freeze-holder  guarded: violation",
+        "  40 grants, 20 hand-overs",
+        "  FALSE    lease",
+        "  false    damage (not required)",
+        "  unknown  fencing",
+        "  true     exclusion, progress",
+    ]
+    assert shown(200, violation).split()[:3] == ["system", "fault", "came"]
+    assert "damage is false, and not required" in shown(80, result(damage=False))
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_running_trial_is_shown_whole_on_any_screen(width: int) -> None:
+    """Its name, its phase and its time stand there: in a row of a table, or in two lines where no table fits."""
+    name = "20261130T140711-redis-partition-minority-guarded"
+    progress = Progress("redis")
+    progress.phase = "warm-up"
+    console = Console(width=width, record=True, file=StringIO())
+    watcher = Watcher(console, lambda: {name: progress}, title="redis x partition-minority, guarded")
+    console.print(watcher._render())
+    text = console.export_text()
+    assert all(part in text for part in (name, "warm-up", "0 s"))
+    assert "\u2026" not in text
+    assert ("faults so far" in text) is (width == 200)
