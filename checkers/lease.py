@@ -260,7 +260,7 @@ def _why(model: Model, a: int, b: int, start: int) -> str:
     # "At least": the promise counts from when the request was sent, and the service can't have counted from earlier.
     told = (
         f", inside the time promised to {words.who(model, a)}: {source} promised it until at least "
-        f"{words.at(int(model.promise[a]), start)}"
+        f"{words.at(int(model.promise[a]), start)}, counted from that grant"
     )
     if model.L[a] < model.promise[a]:
         told += f", and {_what_ended(model, a)} {words.at(int(model.L[a]), start)}"
