@@ -53,8 +53,8 @@ NOT_AS_TOLD = 3
 INTRODUCTION = """
 Each night one of three app servers, c0, c1 or c2, sends the customers their statements. A lock in Redis sees to it \
 that only one does: a lease of two seconds, which its holder keeps renewing, and with it a token, a number that only \
-rises. After a few batches it gives the lock back, and whoever gets it next goes on. In the middle of its work the holder will be paused for five seconds. Every batch goes to three mail rooms, \
-three worlds of one job:
+rises. After a few batches it gives the lock back, and whoever gets it next goes on. In the middle of its work the \
+holder will be paused for five seconds. Every batch goes to three mail rooms, three worlds of one job:
 """
 GETTING = """
 `fencepost images` pulls them where a registry answers, and builds them from Debian's packages where none does. That \
