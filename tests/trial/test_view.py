@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from harness.commands.list import _wrapped as listed
 from harness.commands.view import Watcher, left_out, results_shown, results_table
 from harness.trial import Progress, TrialResult
 from harness.trial.config import from_mapping
@@ -82,3 +83,15 @@ def test_a_running_trial_is_shown_whole_on_any_screen(width: int) -> None:
     assert all(part in text for part in (name, "warm-up", "0 s"))
     assert "\u2026" not in text
     assert ("faults so far" in text) is (width == 200)
+
+
+def test_a_listing_is_as_wide_as_the_terminal_and_whole_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal the rest of a line stands below its summary; elsewhere an entry is one line, for `grep`."""
+    line = "  freeze  stop the processes of a server or a contender [freeze-leader, freeze-follower, freeze-holder]"
+    assert listed(line, 10) == line
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    first, *rest = listed(line, 10).splitlines()
+    assert all(len(each) <= 60 for each in (first, *rest))
+    assert all(each.startswith(" " * 10) and each[10] != " " for each in rest)
+    assert " ".join(" ".join((first, *rest)).split()) == " ".join(line.split())
