@@ -25,7 +25,7 @@ class Gathered:
     """One cell over all folders. Cells are the same where all that was asked for is, save the seed."""
 
     name: str
-    """`redis × clock-leader, naive`; with a mark behind it where another cell has the same name."""
+    """`redis × clock-leader offset=60, naive`; with a mark behind it where another cell has the same name."""
     runs: Sequence[Run]
     pooled: Pooled
 
@@ -109,5 +109,8 @@ def _place(run: Run) -> tuple[str, str]:
 
 def _name(run: Run) -> str:
     system, fault = _place(run)
-    guarded = (run.place.get("parameters") or {}).get("guarded")
-    return f"{system} × {fault}" + ("" if guarded is None else ", guarded" if guarded else ", naive")
+    parameters = run.place.get("parameters") or {}
+    guarded = parameters.get("guarded")
+    # Of a table, `fault_options.clocks`, its key alone, as `TrialConfig.fault_words` says it.
+    told = [f" {key.rpartition('.')[2]}={value}" for key, value in parameters.items() if "." in key]
+    return f"{system} × {fault}{''.join(told)}" + ("" if guarded is None else ", guarded" if guarded else ", naive")

@@ -46,6 +46,21 @@ def test_a_table_of_flakes(tmp_path: Path) -> None:
     assert (shown[0]["median s to it"], shown[0]["median faults to it"]) == ("lease 7.0", "lease 1")
 
 
+def test_cells_that_differ_in_an_option_are_told_by_it(tmp_path: Path) -> None:
+    """By its key alone, and not by a mark that says nothing."""
+    places = [
+        {"system": "etcd", "fault": "clock-leader", "parameters": {"guarded": False, "ttl": 2.0, **more}}
+        for more in ({}, {"fault_options.clocks": "monotonic"})
+    ]
+    folder = write(
+        tmp_path / "a", *(run(1, place=place, same=str(number), cell=number) for number, place in enumerate(places))
+    )
+    assert [cell.name for cell in gather([folder])] == [
+        "etcd × clock-leader, naive",
+        "etcd × clock-leader clocks=monotonic, naive",
+    ]
+
+
 def test_a_table_of_detection(tmp_path: Path) -> None:
     """Seen in 2 of 3 runs, each time 7 s after the first fault; the third had two faults in 20 s for nothing."""
     place = ("redis", "clock-leader")
