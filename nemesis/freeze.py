@@ -84,7 +84,7 @@ class Freeze:
         """Of servers: see `nemesis.witness`. Of a contender: what it does now (`holding.went_on`)."""
         if not self._hit.processes:
             return self._witness.seen(env)
-        self._undone_ns = self._undone_ns or env.now()
+        assert self._undone_ns is not None, "asked before it was undone"
         return holding.went_on(env, self._hit.nodes[0], self._undone_ns)
 
     def told(self) -> Mapping[str, Any] | None:
@@ -99,6 +99,7 @@ class Freeze:
     def stop(self, env: Environment) -> Stopped:
         """Let them all go on. `was_stopped_throughout` tells whether they stayed frozen until then."""
         nodes = self._hit.nodes
+        self._undone_ns = env.now()  # before the signal: who has something in his hands writes it in the same instant
         started = [env.agent(node).start("thaw", fault=self._name, missing_ok=True) for node in nodes]
         answers, errors = settle(started, 6.0)
         evidence = {"thawed": {nodes[index]: answer for index, answer in answers.items()}}

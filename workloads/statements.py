@@ -23,6 +23,7 @@ the few milliseconds between two.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,8 @@ PARAMETERS: Mapping[str, Parameter] = {
 }
 POLL_SECONDS = 0.02
 """How often a job that is told to hold looks whether it may go on."""
+PAUSE_TTLS = 0.5
+"""A look that comes so much later than the last one comes after a pause."""
 
 
 class StatementsWorkload:
@@ -140,10 +143,16 @@ class StatementsWorkload:
                 return
 
     def _render(self, hold: Hold, seconds: float) -> None:
-        """Take so long, and while the holder is told to hold stay with it."""
-        stopping = self._contender.stopping
+        """Take so long, and while the holder is told to hold stay with it: until the pause that it waits for is over.
+
+        One that stayed until it is let go would still believe long after it woke, and be let go only once it wrote.
+        """
+        stopping, due = self._contender.stopping, time.monotonic() + seconds
         stopping.wait(seconds)
         while hold.told_to_hold and hold.believes and not stopping.is_set():
+            late, due = time.monotonic() - due, time.monotonic() + POLL_SECONDS
+            if late > PAUSE_TTLS * self._contender.config.ttl:
+                return
             stopping.wait(POLL_SECONDS)
 
     def _send(self, hold: Hold, world: World, look: Look) -> bool:

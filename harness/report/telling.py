@@ -5,6 +5,7 @@ The same lines are printed while a trial runs (`fencepost demo`) and stand on it
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,10 @@ class _Batch:
     swallowed: int = 0
 
 
+IN_HAND_SECONDS = 0.1
+"""What is stamped so soon after a pause began was said before it."""
+
+
 class Teller:
     """Takes the events of a history in their order, and says what a reader should know of them."""
 
@@ -49,8 +54,8 @@ class Teller:
         self._woken: set[int] = set()
         self._told_to_stay: set[int] = set()
         """Who was ordered to keep its work for itself until the pause has been looked at; it goes on after that."""
-        self._to_wake: list[int] = []
-        """Whose pause is over, and who hasn't gone on yet."""
+        self._paused_at: dict[int, float] = {}
+        """Who is paused and hasn't gone on yet: since when, in s."""
         self._got: dict[str, Counter[tuple[int, int]]] = {world: Counter() for world in tally.WORLDS}
         self._batches: dict[int, _Batch] = {}
         self._quiet: dict[int, list[int]] = {}
@@ -63,6 +68,12 @@ class Teller:
             return self._fault(at, event)
         if not isinstance(process, int):
             return []
+        if at > self._paused_at.get(process, math.inf) + IN_HAND_SECONDS:
+            # Whoever says something goes on. The harness tells of the pause's end later, once it has seen that.
+            return [*self._wakes(at, [process]), *self._acts(at, process, str(f), str(kind), event)]
+        return self._acts(at, process, str(f), str(kind), event)
+
+    def _acts(self, at: float, process: int, f: str, kind: str, event: Mapping[str, Any]) -> list[Line]:
         if f == "acquire" and kind == "ok":
             return self._granted(at, process, event.get("token"))
         if f == "release" and kind == "invoke":
@@ -75,11 +86,8 @@ class Teller:
             self._told_to_stay.add(process)
         if f == "let_go":
             self._told_to_stay.discard(process)
-            if process in self._to_wake:
-                self._to_wake.remove(process)
-                return self._wakes(at, [process])
         if f in ("write", "send"):
-            return self._sent(at, process, str(event.get("resource") or event.get("world")), str(kind), event)
+            return self._sent(at, process, str(event.get("resource") or event.get("world")), kind, event)
         return []
 
     # -- the lock
@@ -115,14 +123,17 @@ class Teller:
                 reason = event.get("reason") or "nobody was hit"
                 return [*said, Line(at, f"The pause did not come about: {reason}.", "pause")]
             self._frozen[name] = hit
+            self._paused_at |= dict.fromkeys(hit, at)
             holder = any(process in self._held for process in hit)
             with_it = ", with the lock and a batch half rendered" if holder else ""
             text = f"PAUSE: {_names(hit)} stands still{with_it}, as in a long garbage collection."
             said.append(Line(at, text, "pause"))
         elif hit := self._frozen.pop(name, []):
             # The stamp is that of the node; what the others did until the harness heard of it has been told already.
-            self._to_wake += [process for process in hit if process in self._told_to_stay]
-            said += self._wakes(at, [process for process in hit if process not in self._told_to_stay])
+            # Who was told to hold wakes with the first that it says.
+            said += self._wakes(
+                at, [each for each in hit if each in self._paused_at and each not in self._told_to_stay]
+            )
         return said
 
     def _wakes(self, at: float, hit: Sequence[int]) -> list[Line]:
@@ -131,6 +142,8 @@ class Teller:
             return []
         said = [line for process in list(self._quiet) for line in self._flush(at, process)]
         self._woken |= set(hit)
+        for process in hit:
+            self._paused_at.pop(process, None)
         return [*said, Line(at, f"{_names(hit)} WAKES. It knows of no pause, and goes on where it stood.", "pause")]
 
     # -- batches

@@ -99,6 +99,14 @@ def test_a_holder_that_was_told_to_wait_wakes_when_it_goes_on() -> None:
     assert [line.seconds for line in told if "WAKES" in line.text] == [7.0]
 
 
+def test_whoever_sends_before_the_end_of_the_pause_is_told_wakes_with_it() -> None:
+    """The harness tells of that end once it has seen what the holder does, so what it says wakes it, and once."""
+    tale = Tale().lock(1.0, 0, 1).say(1.9, 0, "hold", "info", id="h1", holds=True).pause(2.0, "start", 0, "landed")
+    tale.say(2.01, 0, "renew", "invoke").lock(4.0, 1, 2).batch(6.01, 0, "1-2").pause(6.0, "stop", 0, "undone")
+    told = [line for line in tale.say(6.2, 0, "let_go", "info", id="h1").told() if "c0" in line.text]
+    assert [line.seconds for line in told if "WAKES" in line.text] == [6.01]
+
+
 def test_only_what_was_sent_twice_is_counted_as_such() -> None:
     """A batch of which a part is new, in a world each."""
     tale = Tale().lock(1.0, 0, 1).batch(1.5, 0, "1-4").batch(2.0, 0, "4-6", swallowed=1)

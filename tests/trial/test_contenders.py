@@ -221,7 +221,7 @@ def test_one_that_a_fault_killed_lives_again_under_its_number(
     start: Callable[[str], Contender], tmp_path: Path
 ) -> None:
     """No failure and a crash between its lives. What its first left open is closed by that; an id stays taken."""
-    contender = start(LIVES % (WRITE % (1, 2, "0-1"), WRITE % (101, 102, "0-2")))
+    contender = start(LIVES % (WRITE % (1, 2, 1), WRITE % (101, 102, 2)))
     until(contender, lambda: contender.hello and len(history(tmp_path)) == 2, "its first words")
     first = contender.pids()
     kill(contender)
@@ -241,12 +241,12 @@ def test_one_that_a_fault_killed_lives_again_under_its_number(
 
 def test_ids_of_an_earlier_life_are_taken(start: Callable[[str], Contender], tmp_path: Path) -> None:
     """A second life that counts from the start again is refused as anybody who takes another's id."""
-    contender = start(LIVES % (WRITE % (1, 2, "0-1"), WRITE % (101, 102, "0-1")))
+    contender = start(LIVES % (WRITE % (1, 2, 1), WRITE % (101, 102, 1)))
     until(contender, lambda: contender.hello and len(history(tmp_path)) == 2, "its first words")
     kill(contender)
     contender.restart(lambda: None)
     until(contender, lambda: contender.failure, "a failure")
-    assert "id '0-1' is that of another write" in str(contender.failure)
+    assert "id 1 is that of another write" in str(contender.failure)
 
 
 def test_one_that_does_not_come_back_has_failed(start: Callable[[str], Contender]) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.workloads.scripted import Stage, pause
 from tests.workloads.test_hold import hold_of
+from workloads import statements
 from workloads.contender import Order
 from workloads.mailing import Look
 from workloads.resource import Attempts, ResourceError, Stale
@@ -123,6 +126,22 @@ def test_whoever_is_told_to_hold_stays_with_the_batch_in_its_hands() -> None:
     order.let_go()
     thread.join(10.0)
     assert paper.came == ["unfenced", "fenced", "idempotent"]
+    hold.release()
+    stage.events()
+
+
+def test_whoever_wakes_from_a_pause_sends_what_it_had_in_its_hands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it is told to hold still: it knows of no pause, and whoever hit it lets it go once it has seen that."""
+    ticks = itertools.count()  # each look comes a second later than the last
+    monkeypatch.setattr(statements, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    stage, paper = Stage(guarded=False), Paper()
+    hold, order = hold_of(stage), Order("h1", 60.0)
+    assert stage.contender.config.ttl < 2
+    assert hold.keep(order)
+    job(stage, paper)._batch(hold, 0.0)
+    assert hold.told_to_hold
+    assert paper.came == ["unfenced", "fenced", "idempotent"]
+    order.let_go()
     hold.release()
     stage.events()
 

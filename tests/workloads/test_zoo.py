@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 
@@ -15,8 +16,9 @@ TTL = 0.4
 
 
 def config(process: int) -> ClientConfig:
-    """Both buddies on this host, each at an address of its own."""
-    settings = {"endpoints": [["127.0.0.1", 1]], "buddies": ["127.0.7.1", "127.0.7.2"]}
+    """Both buddies on this host, each at an address of its own, which no other process of the tests has."""
+    mine = f"127.{1 + os.getpid() % 250}.{os.getpid() // 250 % 256}"
+    settings = {"endpoints": [["127.0.0.1", 1]], "buddies": [f"{mine}.1", f"{mine}.2"]}
     return ClientConfig(settings, "lock", TTL, process, TTL / 3, lambda reason: None)
 
 
