@@ -6,18 +6,17 @@ may still be on its way.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nemesis.bite import SeenHold, SeenWait
-
-ANSWERED = frozenset({"acquire", "renew", "release"})
+from nemesis.bite import SeenHold
 
 
 @dataclass
 class _Grant:
+    number: int
+    """In which order it was heard of."""
     process: int
     token: int | None
     since_ns: int
@@ -66,7 +65,7 @@ class _Grant:
 
 @dataclass
 class Holds:
-    """All grants so far, who waits, when requests were answered, who holds until told.
+    """All grants so far, and who holds until told.
 
     Not safe from several threads by itself. `nodes` is process -> node wherever it is asked for.
     """
@@ -75,28 +74,22 @@ class Holds:
     """The ttl where a grant doesn't give its own, as the history's meta has it."""
     told: dict[tuple[int, str], bool] = field(default_factory=dict)
     """(process, id of an order to hold) -> whether it holds until told; nothing before its answer."""
-    _grants: list[_Grant] = field(default_factory=list)
-    """In the order in which they were heard of."""
+    _grants: dict[int, list[_Grant]] = field(default_factory=dict)
+    """Process -> its grants, in order."""
     _latest: dict[int, _Grant] = field(default_factory=dict)
     """Process -> its latest grant, over or not, whose renews and releases are its own."""
-    _waits: dict[int, list[SeenWait]] = field(default_factory=dict)
-    """Process -> its acquires, in order; all but the last are over."""
-    _sent: dict[tuple[int, str], int] = field(default_factory=dict)
-    _answered: list[tuple[int, int]] = field(default_factory=list)
-    """(sent, answered) of everything that was answered ok, in order of the first."""
+    _asked: dict[int, int] = field(default_factory=dict)
+    """Process -> when its acquire was sent that is under way."""
 
     def feed(self, process: int, type_: str, f: str, event: Mapping[str, Any]) -> None:
         """Take one event of a contender in."""
-        sent = self._time(process, type_, f, event["time"]) if f in ANSWERED else None
         grant = self._latest.get(process)
         if f == "acquire":
-            self._wait(process, type_, event["time"])
-            self._acquire(process, type_, event, sent)
+            self._acquire(process, type_, event)
         elif f == "hold":
             held = grant is not None and grant.ended_ns is None
             self.told[process, str(event.get("id"))] = held and event.get("holds") is True
         elif f == "crash":
-            self._wait(process, "crash", event["time"])
             if grant is not None:
                 grant.end(event["time"], f)
                 del self._latest[process]
@@ -109,34 +102,21 @@ class Holds:
         elif f == "lost":
             grant.end(event["time"], f)
 
-    def _time(self, process: int, type_: str, f: str, at_ns: int) -> int | None:
-        """When the request was sent that this event is about."""
+    def _acquire(self, process: int, type_: str, event: Mapping[str, Any]) -> None:
         if type_ == "invoke":
-            self._sent[process, f] = at_ns
-            return at_ns
-        sent = self._sent.pop((process, f), None)
-        if sent is not None and type_ == "ok":
-            insort(self._answered, (sent, at_ns))
-        return sent
-
-    def _wait(self, process: int, type_: str, at_ns: int) -> None:
-        waits = self._waits.setdefault(process, [])
-        if type_ == "invoke":
-            waits.append(SeenWait(process, at_ns, None, None))
-        elif waits and waits[-1].until_ns is None:
-            waits[-1] = SeenWait(process, waits[-1].since_ns, at_ns, type_)
-
-    def _acquire(self, process: int, type_: str, event: Mapping[str, Any], sent: int | None) -> None:
-        if type_ == "invoke":
+            self._asked[process] = event["time"]
             if (last := self._latest.pop(process, None)) is not None:
                 last.end(event["time"], "acquire")
             return
+        sent = self._asked.pop(process, None)
         if type_ != "ok":
             return
         if (extended := event.get("lease_from")) is None:
             extended = event["time"] if sent is None else sent
         ttl = event["ttl"] if event.get("ttl") is not None else self.ttl
+        own = self._grants.setdefault(process, [])
         grant = _Grant(
+            number=sum(map(len, self._grants.values())),
             process=process,
             token=event.get("token"),
             since_ns=event["time"],
@@ -144,7 +124,7 @@ class Holds:
             renewals_seen=event.get("renewals") != "unseen",
             extended=[(extended, ttl)],
         )
-        self._grants.append(grant)
+        own.append(grant)
         self._latest[process] = grant
 
     def _renew(self, grant: _Grant, type_: str, event: Mapping[str, Any]) -> None:
@@ -170,26 +150,28 @@ class Holds:
                 self._latest.pop(grant.process, None)  # what follows is not of this hold
 
     def believed(self, at_ns: int | None, nodes: Mapping[int, str]) -> list[SeenHold]:
-        """Those believed in at a moment (now, without one), the oldest first, as far as they were promised then."""
-        found = [grant.seen(nodes[grant.process], at_ns) for grant in self._grants]
-        held = [hold for hold in found if (hold.ended_ns is None if at_ns is None else hold.believed(at_ns))]
-        return sorted(held, key=lambda hold: hold.since_ns)
+        """Those believed in at a moment (now, without one), the oldest first, as far as they were promised then.
+
+        Of each process that can only be its latest: whoever asks anew believes no more in what he had.
+        """
+        latest = [grant for process in self._grants if (grant := self._by(process, at_ns)) is not None]
+        found = [grant.seen(nodes[grant.process], at_ns) for grant in _oldest_first(latest)]
+        return [hold for hold in found if (hold.ended_ns is None if at_ns is None else hold.believed(at_ns))]
 
     def granted(self, since_ns: int, until_ns: int, nodes: Mapping[int, str]) -> list[SeenHold]:
         """Those granted from one moment to the other, the oldest first."""
-        found = [grant for grant in self._grants if since_ns <= grant.since_ns <= until_ns]
-        return [grant.seen(nodes[grant.process], None) for grant in sorted(found, key=lambda grant: grant.since_ns)]
+        found = [grant for own in self._grants.values() for grant in own if since_ns <= grant.since_ns <= until_ns]
+        return [grant.seen(nodes[grant.process], None) for grant in _oldest_first(found)]
 
     def latest_of(self, process: int, node: str, at_ns: int | None) -> SeenHold | None:
         """The last grant of a process by a moment (now, without one), over or not, as far as it was promised then."""
-        own = [g for g in self._grants if g.process == process and (at_ns is None or g.since_ns <= at_ns)]
-        return own[-1].seen(node, at_ns) if own else None
+        grant = self._by(process, at_ns)
+        return None if grant is None else grant.seen(node, at_ns)
 
-    def wait_of(self, process: int, at_ns: int) -> SeenWait | None:
-        """The acquire of a process that was under way at a moment."""
-        return next((wait for wait in self._waits.get(process, ()) if wait.open(at_ns)), None)
+    def _by(self, process: int, at_ns: int | None) -> _Grant | None:
+        own = reversed(self._grants.get(process, ()))
+        return next((grant for grant in own if at_ns is None or grant.since_ns <= at_ns), None)
 
-    def answered(self, since_ns: int, until_ns: int) -> int:
-        """How many requests were sent and answered ok from one moment to the other."""
-        sent_in = self._answered[bisect_left(self._answered, (since_ns, 0)) :]
-        return sum(sent <= until_ns and done <= until_ns for sent, done in sent_in)
+
+def _oldest_first(grants: Iterable[_Grant]) -> list[_Grant]:
+    return sorted(grants, key=lambda grant: (grant.since_ns, grant.number))

@@ -112,9 +112,9 @@ class LiveState:
             return self.grants_seen.latest_of(process, node, at_ns)
 
     def wait_of(self, process: int, at_ns: int) -> SeenWait | None:
-        """See `Holds.wait_of`."""
+        """See `Asked.wait_of`."""
         with self.changed:
-            return self.grants_seen.wait_of(process, at_ns)
+            return self.asked.wait_of(process, at_ns)
 
     def requests(self, since_ns: int, until_ns: int, nodes: Mapping[int, str]) -> list[SeenRequest]:
         """All requests of contenders that were under way from one moment to the other. `nodes` as for `holds`."""
@@ -124,7 +124,7 @@ class LiveState:
     def answered(self, since_ns: int, until_ns: int) -> int:
         """How many requests of contenders were sent and answered ok from one moment to the other."""
         with self.changed:
-            return self.grants_seen.answered(since_ns, until_ns)
+            return self.asked.answered(since_ns, until_ns)
 
     def wrote(self, process: int) -> int:
         """When the last write of a contender was accepted; -1 before its first."""
