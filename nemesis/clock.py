@@ -21,17 +21,15 @@ from nemesis import targets
 from nemesis.base import Environment, Started, Stopped
 from nemesis.bite import Bite
 from nemesis.freeze import selection
-from nemesis.leading import Leading
 from nemesis.link import settle
 from nemesis.parameters import Parameters
-from nemesis.targets import Resolved
-from nemesis.witness import Witness
+from nemesis.watched import Watched
 
 CONTENDERS_CLOCK = "monotonic"
 """By what a contender counts its deadline, its renewals and its jobs (workloads/contender.py)."""
 
 
-class Clock:
+class Clock(Watched):
     """A jump by `offset` seconds (default +30) of the wall clock, the monotonic one, or both.
 
     Receipt: each process' clocks are read by its own code path before and after, and the chosen ones moved by the
@@ -43,7 +41,7 @@ class Clock:
     targets: Sequence[str] = ("leader", "follower", "one", "minority", "majority", "all", "holder", "waiter")
 
     def __init__(self, target: str, parameters: Mapping[str, Any]) -> None:
-        self.target = targets.check(self.kind, target, self.targets)
+        super().__init__(targets.check(self.kind, target, self.targets), "hold")
         taken = Parameters(self.kind, parameters)
         self.offset = taken.number("offset", 30.0, -1e8, 1e8)
         self.clocks = taken.choice("clocks", ("realtime", "monotonic", "both"))
@@ -53,9 +51,6 @@ class Clock:
         if self.offset == 0:
             raise UsageError("clock: parameter 'offset' must not be 0: a jump by nothing is no fault")
         self._name = secrets.token_hex(4)
-        self._hit = Resolved((), ())
-        self._leading = Leading(self.target)
-        self._witness = Witness("hold")
         self._reads: dict[str, int | None] = {}
 
     @classmethod
@@ -70,9 +65,7 @@ class Clock:
             self._witness.summon(env, patience)  # a lease that can run out
         hit = targets.resolve(env, self.target, random.Random(f"clock/{self.seed}"), patience=patience)
         self._hit = hit
-        if not hit.processes:
-            self._leading.before(env)
-            self._witness.begin(env, self._leading.led)
+        self._watch(env)
         arguments = {"fault": self._name, "offset": self.offset, "clocks": self.clocks}
         started = [env.agent(n).start("clock_set", **arguments, **selection(env, n)) for n in hit.nodes]
         answers, errors = settle(started, 6.0)
@@ -88,23 +81,6 @@ class Clock:
         if problems:
             return Started("unproven", hit.nodes, hit.processes, evidence, "; ".join(problems))
         return Started("landed", hit.nodes, hit.processes, evidence)
-
-    def ripe(self, env: Environment) -> bool:
-        """It lasts as long as the schedule says."""
-        return False
-
-    def seen(self, env: Environment) -> bool:
-        """See `nemesis.witness`."""
-        return self._witness.seen(env)
-
-    def told(self) -> Mapping[str, Any] | None:
-        """See `nemesis.witness`."""
-        return self._witness.told()
-
-    def look(self, env: Environment) -> None:
-        """Who leads by now: it is the leader's clock that counts leases."""
-        if not self._hit.processes:
-            self._leading.look(env)
 
     def stop(self, env: Environment) -> Stopped:
         """Give all targets their time back. A process that ended meanwhile took the patch with it."""

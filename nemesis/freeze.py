@@ -14,11 +14,10 @@ from typing import Any
 from nemesis import holding, targets
 from nemesis.base import Environment, Started, Stopped
 from nemesis.bite import Bite
-from nemesis.leading import Leading
 from nemesis.link import settle
 from nemesis.parameters import Parameters
-from nemesis.targets import Resolved
-from nemesis.witness import HOW, Witness
+from nemesis.watched import Seeking
+from nemesis.witness import HOW
 
 
 def selection(env: Environment, node: str) -> dict[str, Any]:
@@ -26,7 +25,7 @@ def selection(env: Environment, node: str) -> dict[str, Any]:
     return {"pids": list(env.contender_pids(node))} if node in env.contenders else {}
 
 
-class Freeze:
+class Freeze(Seeking):
     """SIGSTOP to all processes of the service (or to the contender), SIGCONT at the end.
 
     Receipt: every thread of every process is read as stopped from /proc; at the end, none is.
@@ -37,27 +36,19 @@ class Freeze:
     targets: Sequence[str] = ("leader", "follower", "one", "minority", "majority", "all", "holder", "waiter")
 
     def __init__(self, target: str, parameters: Mapping[str, Any]) -> None:
-        self.target = targets.check(self.kind, target, self.targets)
+        target = targets.check(self.kind, target, self.targets)
         taken = Parameters(self.kind, parameters)
         self.seed = taken.whole("seed", 0, 0, 2**63 - 1)
         self.patience = taken.number("patience", 0.0, 0.0, 600)
-        self._witness = Witness(taken.choice("witness", HOW))
+        super().__init__(target, taken.choice("witness", HOW))
         taken.done()
         self._name = secrets.token_hex(4)
-        self._hit = Resolved((), ())
         self._early: str | None = None
-        self._leading = Leading(self.target)
-        self._undone_ns: int | None = None
 
     @classmethod
     def sensible(cls, target: str, *, system: str, servers: int) -> str | None:
         """Any server that there is, any contender."""
         return targets.sensible(target, servers)
-
-    def stands_seconds(self, env: Environment, number: int, usual: float) -> float:
-        """As the schedule says."""
-        self._witness.turn(number)
-        return usual
 
     def start(self, env: Environment) -> Started:
         """Freeze all targets side by side; of servers rather while somebody holds, who goes on through it."""
@@ -66,35 +57,13 @@ class Freeze:
             self._witness.summon(env, patience)
         hit = targets.resolve(env, self.target, random.Random(f"freeze/{self.seed}"), patience=patience)
         self._hit = hit
-        if not hit.processes:
-            self._leading.before(env, hit.nodes)
-            self._witness.begin(env, self._leading.led, hit.nodes)
+        self._watch(env, hit.nodes)
         started = [env.agent(n).start("freeze", fault=self._name, **selection(env, n)) for n in hit.nodes]
         answers, errors = settle(started, 6.0)
         evidence: dict[str, Any] = {"frozen": {hit.nodes[index]: answer for index, answer in answers.items()}}
         if errors:
             return Started("unproven", hit.nodes, hit.processes, evidence, "; ".join(map(str, errors.values())))
         return Started("landed", hit.nodes, hit.processes, evidence)
-
-    def ripe(self, env: Environment) -> bool:
-        """See `nemesis.witness`."""
-        return self._witness.ripe(env)
-
-    def seen(self, env: Environment) -> bool:
-        """Of servers: see `nemesis.witness`. Of a contender: what it does now (`holding.went_on`)."""
-        if not self._hit.processes:
-            return self._witness.seen(env)
-        assert self._undone_ns is not None, "asked before it was undone"
-        return holding.went_on(env, self._hit.nodes[0], self._undone_ns)
-
-    def told(self) -> Mapping[str, Any] | None:
-        """See `nemesis.witness`."""
-        return self._witness.told()
-
-    def look(self, env: Environment) -> None:
-        """Of servers: who leads by now."""
-        if not self._hit.processes:
-            self._leading.look(env)
 
     def stop(self, env: Environment) -> Stopped:
         """Let them all go on. `was_stopped_throughout` tells whether they stayed frozen until then."""

@@ -22,11 +22,9 @@ from nemesis import holding, targets
 from nemesis.base import Environment, Started, Stopped
 from nemesis.bite import Bite
 from nemesis.freeze import selection
-from nemesis.leading import Leading
 from nemesis.link import settle
 from nemesis.parameters import Parameters
-from nemesis.targets import Resolved
-from nemesis.witness import Witness
+from nemesis.watched import Watched
 
 BACK_SECONDS = 10.0
 POLL_SECONDS = 0.01
@@ -46,7 +44,7 @@ def _down(value: Any) -> str | float:
     raise UsageError(f"kill: parameter 'down' must be {right}, not {value!r}")
 
 
-class Kill:
+class Kill(Watched):
     """SIGKILL to all processes of the service, or to the contender; started again at the end.
 
     `down`: "both" (the default for servers: of the faults of a trial every other one is short, the first is long),
@@ -62,7 +60,7 @@ class Kill:
     targets: Sequence[str] = (*targets.SERVERS, *targets.CONTENDERS)
 
     def __init__(self, target: str, parameters: Mapping[str, Any]) -> None:
-        self.target = targets.check(self.kind, target, self.targets)
+        super().__init__(targets.check(self.kind, target, self.targets), "hold")
         taken = Parameters(self.kind, parameters)
         self.keep_data = taken.flag("keep_data", True)
         usual: str | float = "long" if self.target in targets.CONTENDERS else "both"
@@ -71,10 +69,7 @@ class Kill:
         self.patience = taken.number("patience", 0.0, 0.0, 600)
         taken.done()
         self._name = secrets.token_hex(4)
-        self._hit = Resolved((), ())
         self._old: dict[str, set[tuple[int, int]]] = {}
-        self._leading = Leading(self.target)
-        self._witness = Witness("hold")
         self._back_ns: int | None = None
         self._short = False
 
@@ -102,9 +97,7 @@ class Kill:
             self._witness.summon(env, patience)  # a lease that it must still know of
         hit = targets.resolve(env, self.target, random.Random(f"kill/{self.seed}"), patience=patience)
         self._hit = hit
-        if not hit.processes:
-            self._leading.before(env, hit.nodes)
-            self._witness.begin(env, self._leading.led, hit.nodes)
+        self._watch(env, hit.nodes)
         answers, errors = settle([env.agent(node).start("kill", **selection(env, node)) for node in hit.nodes], 6.0)
         for index, answer in answers.items():
             self._old[hit.nodes[index]] = {(each["pid"], each["started"]) for each in answer["processes"]}
@@ -112,23 +105,6 @@ class Kill:
         if errors:
             return Started("unproven", hit.nodes, hit.processes, evidence, "; ".join(map(str, errors.values())))
         return Started("landed", hit.nodes, hit.processes, evidence)
-
-    def ripe(self, env: Environment) -> bool:
-        """It lasts as long as the schedule says."""
-        return False
-
-    def seen(self, env: Environment) -> bool:
-        """See `nemesis.witness`."""
-        return self._witness.seen(env)
-
-    def told(self) -> Mapping[str, Any] | None:
-        """See `nemesis.witness`."""
-        return self._witness.told()
-
-    def look(self, env: Environment) -> None:
-        """Who leads while it is gone."""
-        if not self._hit.processes:
-            self._leading.look(env)
 
     def stop(self, env: Environment) -> Stopped:
         """Start them all again, and see them run. One whose kill had failed is started only if it is gone."""

@@ -18,11 +18,11 @@ from harness.errors import AgentError, UsageError
 from nemesis import holding, targets, topology
 from nemesis.base import Environment, Started, Stopped
 from nemesis.bite import Bite
-from nemesis.leading import Leading
 from nemesis.link import gather, settle
 from nemesis.parameters import Parameters
 from nemesis.targets import Resolved
-from nemesis.witness import HOW, Witness
+from nemesis.watched import Seeking
+from nemesis.witness import HOW
 
 RESOURCE = "resource"
 SHAPES = ("isolate", "bridge", "halves", "ring")
@@ -46,7 +46,7 @@ class Line:
         return f"{self.source}>{self.target} IPv{6 if ':' in self.address else 4}"
 
 
-class Partition:
+class Partition(Seeking):
     """Cut a server from the other servers, or a contender from the servers but not from the resource.
 
     Parameters: `topology`, for servers: "isolate" (the targets from the other servers; the default), "halves" (by lot;
@@ -67,9 +67,9 @@ class Partition:
     targets: Sequence[str] = ("leader", "follower", "one", "minority", "majority", "all", "holder", "waiter")
 
     def __init__(self, target: str, parameters: Mapping[str, Any]) -> None:
-        self.target = targets.check(self.kind, target, self.targets)
+        target = targets.check(self.kind, target, self.targets)
         taken = Parameters(self.kind, parameters)
-        shapes = ("halves", "ring") if self.target == "all" else ("isolate", "bridge")
+        shapes = ("halves", "ring") if target == "all" else ("isolate", "bridge")
         self.topology = taken.choice("topology", [*shapes, *(each for each in SHAPES if each not in shapes)])
         self.contenders = taken.choice("contenders", ("both", "majority", "minority", "split"))
         self.direction = taken.choice("direction", topology.DIRECTIONS)
@@ -79,27 +79,24 @@ class Partition:
         self.probe_seconds = taken.number("probe_timeout", 0.3, 0.05, 10)
         self.seed = taken.whole("seed", 0, 0, 2**63 - 1)
         self.patience = taken.number("patience", 0.0, 0.0, 600)
-        self._witness = Witness(taken.choice("witness", HOW))
+        super().__init__(target, taken.choice("witness", HOW))
         taken.done()
         if self.topology not in shapes:
             raise UsageError(
-                f"partition: topology {self.topology!r} does not go with target {self.target!r} "
+                f"partition: topology {self.topology!r} does not go with target {target!r} "
                 f"(which takes {' or '.join(shapes)})"
             )
-        if self.topology == "bridge" and self.target in ("minority", "majority", *targets.CONTENDERS):
+        if self.topology == "bridge" and target in ("minority", "majority", *targets.CONTENDERS):
             raise UsageError("partition: a bridge has one server in its middle: leader, follower, one, or its name")
         if self.direction != "both" and self.topology != "isolate":
             raise UsageError(f"partition: direction {self.direction!r} goes with topology 'isolate' only")
         self._name = secrets.token_hex(4)
         self._rng = random.Random(f"partition/{self.seed}")
         self._lines: list[Line] = []
-        self._hit: tuple[str, ...] = ()
+        self._ruled: tuple[str, ...] = ()
         """The nodes on which rules were made."""
-        self._target = Resolved((), ())
         self._patience = self.patience
         self._early: str | None = None
-        self._leading = Leading(self.target)
-        self._undone_ns: int | None = None
 
     @classmethod
     def sensible(cls, target: str, *, system: str, servers: int) -> str | None:
@@ -108,11 +105,6 @@ class Partition:
             return "a single server has no other server to be cut from"
         return targets.sensible(target, servers)
 
-    def stands_seconds(self, env: Environment, number: int, usual: float) -> float:
-        """As the schedule says."""
-        self._witness.turn(number)
-        return usual
-
     # -- start ----------------------------------------------------------------------------------------------------
 
     def start(self, env: Environment) -> Started:
@@ -120,10 +112,8 @@ class Partition:
         self._patience = self.patience or targets.patience_of(env)
         if not targets.on_contender(self.target):
             self._witness.summon(env, self._patience)
-        hit = self._target = targets.resolve(env, self.target, self._rng, patience=self._patience)
-        if not hit.processes:
-            self._leading.before(env)  # all servers can be asked all the time, by the agents on their own nodes
-            self._witness.begin(env, self._leading.led)
+        hit = self._hit = targets.resolve(env, self.target, self._rng, patience=self._patience)
+        self._watch(env)  # all servers can be asked all the time, by the agents on their own nodes
         begun = self._begin(env, hit)
         return begun if isinstance(begun, Started) else self._measure(env, hit, *begun)
 
@@ -146,10 +136,10 @@ class Partition:
         evidence["before"] = _tally(before)
         dead = [label for label, word in before.items() if word not in WORKS]
         rules = self._rules(env, cut)
-        self._hit = tuple(sorted(rules))
-        started = [env.agent(node).start("cut", fault=self._name, rules=rules[node]) for node in self._hit]
+        self._ruled = tuple(sorted(rules))
+        started = [env.agent(node).start("cut", fault=self._name, rules=rules[node]) for node in self._ruled]
         answers, errors = settle(started, 6.0)
-        evidence["applied"] = {self._hit[index]: answer for index, answer in answers.items()}
+        evidence["applied"] = {self._ruled[index]: answer for index, answer in answers.items()}
         if errors:
             return Started("unproven", hit.nodes, hit.processes, evidence, "; ".join(map(str, errors.values())))
         return cut, dead, evidence
@@ -310,9 +300,9 @@ class Partition:
 
     def stop(self, env: Environment) -> Stopped:
         """Mend every link, and see that all work again."""
-        started = [env.agent(node).start("mend", fault=self._name, missing_ok=True) for node in self._hit]
+        started = [env.agent(node).start("mend", fault=self._name, missing_ok=True) for node in self._ruled]
         answers, errors = settle(started, 6.0)
-        evidence: dict[str, Any] = {"mended": {self._hit[index]: answer for index, answer in answers.items()}}
+        evidence: dict[str, Any] = {"mended": {self._ruled[index]: answer for index, answer in answers.items()}}
         problems = [str(error) for error in errors.values()]
         if self._lines:
             try:
@@ -330,36 +320,16 @@ class Partition:
         self._early = f"the rules on {', '.join(early)} had gone before" if early else None
         return Stopped("undone", evidence, self._early)
 
-    def ripe(self, env: Environment) -> bool:
-        """See `nemesis.witness`."""
-        return self._witness.ripe(env)
-
-    def seen(self, env: Environment) -> bool:
-        """Of servers: see `nemesis.witness`. Of a contender: what it does now (`holding.went_on`)."""
-        if not self._target.processes:
-            return self._witness.seen(env)
-        self._undone_ns = self._undone_ns or env.now()
-        return holding.went_on(env, self._target.nodes[0], self._undone_ns)
-
-    def told(self) -> Mapping[str, Any] | None:
-        """See `nemesis.witness`."""
-        return self._witness.told()
-
-    def look(self, env: Environment) -> None:
-        """Of servers: who leads by now."""
-        if not self._target.processes:
-            self._leading.look(env)
-
     def bite(self, env: Environment, began_ns: int, ended_ns: int) -> Bite | None:
         """Of a contender: whether its lease ran out while it was cut off, or its turn came. Of servers: `leading`.
 
         Of one that is cut from the other contenders nobody knows: to a lock that has a service nothing has happened.
         """
-        if self._target.processes and self.away_from == "contenders":
+        if self._hit.processes and self.away_from == "contenders":
             return None
-        if not self._target.processes:
+        if not self._hit.processes:
             return self._leading.bite(env, began_ns, ended_ns)
-        return holding.bite(env, self.target, self._target.nodes[0], began_ns, ended_ns, interrupted=self._early)
+        return holding.bite(env, self.target, self._hit.nodes[0], began_ns, ended_ns, interrupted=self._early)
 
 
 def _tally(words: Mapping[str, str]) -> dict[str, int]:
