@@ -14,7 +14,6 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -166,7 +165,8 @@ def _by_two(path: Path) -> tuple[Meta, Columns]:
         try:
             os.close(read_end)
             with os.fdopen(write_end, "wb") as pipe:
-                _second(path, turn, pipe)
+                part, _, told = _half(path, 1, turn)
+                send(told, part, pipe)
             code = 0
         except BrokenPipeError:
             pass  # the parent found an error, or was interrupted, and no longer listens
@@ -178,31 +178,26 @@ def _by_two(path: Path) -> tuple[Meta, Columns]:
     os.close(write_end)
     try:
         with os.fdopen(read_end, "rb") as pipe:
-            part = Part(path)
-            gone, error = Gone(Meta(), 0), None
-            try:
-                gone = _take(path, part, 0, 2, turn)
-            except HistoryError as caught:
-                error = caught
-            mine = Told.of(part, gone.lines, error)
+            part, meta, mine = _half(path, 0, turn)
             theirs = receive(pipe)
             if theirs is None:
                 _, status = os.waitpid(child, 0)
                 child = 0
                 raise HistoryError(path, 0, f"the process that read every other chunk failed (wait status {status})")
             columns = join([mine, theirs], [own_columns(part), sent_columns(pipe, path)], path)
-        return gone.meta, columns
+        return meta, columns
     finally:
         if child:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
 
 
-def _second(path: Path, turn: Turn, pipe: BinaryIO) -> None:
+def _half(path: Path, number: int, turn: Turn) -> tuple[Part, Meta, Told]:
+    """Every other chunk of a file, from the first (0) or the second (1) on; an error in it is told, not raised."""
     part = Part(path)
     gone, error = Gone(Meta(), 0), None
     try:
-        gone = _take(path, part, 1, 2, turn)
+        gone = _take(path, part, number, 2, turn)
     except HistoryError as caught:
         error = caught
-    send(Told.of(part, gone.lines, error), part, pipe)
+    return part, gone.meta, Told.of(part, gone.lines, error)
