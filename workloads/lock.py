@@ -13,8 +13,8 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from workloads.jobs import Jobs
 from workloads.parameters import Parameter, resolve
-from workloads.validate import BadConfig
 
 if TYPE_CHECKING:
     from workloads.contender import Contender, Hold
@@ -34,7 +34,7 @@ PARAMETERS: Mapping[str, Parameter] = {
 }
 
 
-class LockWorkload:
+class LockWorkload(Jobs[float]):
     """See the module."""
 
     name = "lock"
@@ -47,38 +47,24 @@ class LockWorkload:
         return resolve(cls.parameters, given, (("hold_min", "hold_max"), ("think_min", "think_max")))
 
     def __init__(self, contender: Contender, parameters: Mapping[str, Any]) -> None:
-        from workloads.resource import Attempts, Twins  # only a process that uses PostgreSQL pays for its library
+        from workloads.resource import Twins  # only a process that uses PostgreSQL pays for its library
 
-        self.resolved = self.resolve(parameters)
+        super().__init__(contender, parameters)
         self.takes_orders = self.resolved["takes_orders"] > 0
-        self._contender = contender
-        if contender.config.resource is None:
-            raise BadConfig("resource", "the workload lock needs one")
-        config = contender.config
-        self._twins = Twins(contender.config.resource, config.lock, config.process)
-        self._attempts = Attempts(config.process, config.epoch_ns)
+        self._twins = Twins(self._resource, contender.config.lock, contender.config.process)
 
     def prepare(self, timeout_seconds: float) -> str | None:
         """Have the resource ready. None, or why not."""
         return self._twins.prepare(timeout_seconds)
 
-    def run(self) -> None:
-        """Until the contender is told to stop."""
-        contender, values = self._contender, self.resolved
-        ttl = contender.config.ttl
-        while not contender.stopping.is_set():
-            # Drawn before the attempt, so that the sequence of jobs depends on nothing but the seed.
-            long = contender.random.random() < values["long_share"]
-            seconds = contender.random.uniform(values["hold_min"], values["hold_max"])
-            if long:
-                seconds = values["long_ttls"] * ttl
-            hold = contender.acquire(values["wait_ttls"] * ttl, hold=round(seconds, 3))
-            if hold is None:
-                contender.stopping.wait(values["after_failure"] * contender.random.uniform(0.5, 1.5))
-                continue
-            self._work(hold, seconds)
-            hold.release()
-            contender.stopping.wait(contender.random.uniform(0, values["rest_max"]))
+    def _draw(self) -> tuple[float, float]:
+        """A job is the seconds that it takes."""
+        random, values = self._contender.random, self.resolved
+        long = random.random() < values["long_share"]
+        seconds = random.uniform(values["hold_min"], values["hold_max"])
+        if long:
+            seconds = values["long_ttls"] * self._contender.config.ttl
+        return seconds, seconds
 
     def _work(self, hold: Hold, seconds: float) -> None:
         """Read, think, write, until the time of the job is up, the hold is lost, or the contender is stopped.

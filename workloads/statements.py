@@ -27,9 +27,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from workloads.jobs import Jobs
 from workloads.parameters import Parameter, resolve
 from workloads.tally import TALLY, ranges, told
-from workloads.validate import BadConfig
 
 if TYPE_CHECKING:
     from workloads.contender import Contender, Hold
@@ -53,7 +53,7 @@ PAUSE_TTLS = 0.5
 """A look that comes so much later than the last one comes after a pause."""
 
 
-class StatementsWorkload:
+class StatementsWorkload(Jobs[int]):
     """See the module."""
 
     name = "statements"
@@ -72,35 +72,20 @@ class StatementsWorkload:
 
     def __init__(self, contender: Contender, parameters: Mapping[str, Any]) -> None:
         from workloads.mailing import MailRoom  # only a process that uses PostgreSQL pays for its library
-        from workloads.resource import Attempts
 
-        self.resolved = self.resolve(parameters)
-        self._contender = contender
-        if contender.config.resource is None:
-            raise BadConfig("resource", "the workload statements needs one")
-        config = contender.config
-        self._mail = MailRoom(contender.config.resource, config.lock, config.process)
-        self._attempts = Attempts(config.process, config.epoch_ns)
+        super().__init__(contender, parameters)
+        self._mail = MailRoom(self._resource, contender.config.lock, contender.config.process)
         self._swallowed = 0
 
     def prepare(self, timeout_seconds: float) -> str | None:
         """Have the mail room ready. None, or why not."""
         return self._mail.prepare(timeout_seconds)
 
-    def run(self) -> None:
-        """Until the contender is told to stop."""
-        contender, values = self._contender, self.resolved
-        while not contender.stopping.is_set():
-            # Drawn before the attempt, so that the sequence of jobs depends on nothing but the seed.
-            batches = contender.random.randint(int(values["batches_min"]), int(values["batches_max"]))
-            seconds = batches * (values["render_min"] + values["render_max"]) / 2
-            hold = contender.acquire(values["wait_ttls"] * contender.config.ttl, hold=round(seconds, 3))
-            if hold is None:
-                contender.stopping.wait(values["after_failure"] * contender.random.uniform(0.5, 1.5))
-                continue
-            self._work(hold, batches)
-            hold.release()
-            contender.stopping.wait(contender.random.uniform(0, values["rest_max"]))
+    def _draw(self) -> tuple[int, float]:
+        """A job is so many batches."""
+        values = self.resolved
+        batches = self._contender.random.randint(int(values["batches_min"]), int(values["batches_max"]))
+        return batches, batches * (values["render_min"] + values["render_max"]) / 2
 
     def _work(self, hold: Hold, batches: int) -> None:
         """Send so many batches, or until the hold is lost or the contender stopped; at least one is tried."""
