@@ -29,6 +29,7 @@ from harness.history.events import (
     RELEASE,
     RENEW,
     Fault,
+    History,
     Ints,
     crash_epochs,
     group_order,
@@ -165,12 +166,20 @@ def _behind(model: Model, wait: _Wait) -> str:
 def _went_on(model: Model, lock: int, row: int, end: int) -> str:
     """That the contender of a row went on renewing a lock after it, until a wait for that ended; nothing where not."""
     history = model.history
-    then = slice(row + 1, int(np.searchsorted(history.time, end, "right")))
-    mine = (history.lock[then] == lock) & (history.process[then] == history.process[row])
-    rows = row + 1 + np.flatnonzero(mine & (history.f[then] == RENEW) & (history.type[then] == OK))
+    rows = _renewed(history, lock, row + 1, end)
+    rows = rows[history.process[rows] == history.process[row]]
     if not len(rows):
         return ""
     return f", and went on renewing it ({len(rows):,} ok, the last in line {model.line(int(rows[-1]))})"
+
+
+def _renewed(history: History, lock: int, first: int, until: int) -> Ints:
+    """The oks of the renews of a lock, from a row on up to a time (ns)."""
+    then = slice(first, int(np.searchsorted(history.time, until, "right")))
+    rows: Ints = first + np.flatnonzero(
+        (history.lock[then] == lock) & (history.f[then] == RENEW) & (history.type[then] == OK)
+    )
+    return rows
 
 
 def _by_lock(lock: Ints, locks: int) -> list[tuple[int, Ints]]:
@@ -330,8 +339,7 @@ def _what_may_keep_it(
     last = int(np.searchsorted(model.ok[granted], low, "right")) - 1
     if last >= 0:
         told, rows = _how_it_ended(model, int(granted[last]))
-    then = np.arange(int(np.searchsorted(history.time, low, "left")), int(np.searchsorted(history.time, high, "right")))
-    renews = then[(history.lock[then] == lock) & (history.f[then] == RENEW) & (history.type[then] == OK)]
+    renews = _renewed(history, lock, int(np.searchsorted(history.time, low, "left")), high)
     if len(renews):
         at = int(renews[0])
         more = f", and {len(renews) - 1:,} more" if len(renews) > 1 else ""

@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 
 Verdict = bool | str
 """True, False or "unknown"; in an expectation also "any"."""
+RANK = ("violation", "harness-error", "unknown", "inconclusive", "as-expected")
+"""In which order the words of outcomes outrank each other over a matrix (`harness.trial.outcome`)."""
 
 
 def wanted(name: str, expect: Mapping[str, Verdict]) -> Verdict:

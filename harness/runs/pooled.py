@@ -17,11 +17,10 @@ from typing import Any
 
 import msgspec
 
+from harness.expectations import RANK
 from harness.runs import intervals
 from harness.runs.book import First, Run
 
-RANK = ("violation", "harness-error", "unknown", "inconclusive", "as-expected")
-"""In which order words outrank each other (`harness.trial.outcome`)."""
 FAULTS = ("applied", "bit", "missed", "immune")
 
 

@@ -20,6 +20,7 @@ import msgspec
 
 from harness import registry, secrets
 from harness.errors import ConfigError, UsageError
+from harness.expectations import Verdict
 from harness.images import from_environment, why_not
 from harness.systems.base import LeaseTerms, Settings, terms_of
 from harness.trial.timing import timing
@@ -27,9 +28,6 @@ from nemesis import faults
 from nemesis.schedule import Schedule
 from nemesis.targets import NAME
 from workloads.validate import BadConfig
-
-Verdict = bool | str
-"""True, False or "unknown"; in an expectation also "any"."""
 
 SLUG_PART = 40
 """Characters of one part of a folder's name: an option may be a long text."""

@@ -19,13 +19,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkers.findings import gravest
-from harness.expectations import Verdict, wanted
+from harness.expectations import RANK, Verdict, wanted
 from harness.report import words
 from nemesis.bite import Tally
 
 EXIT_CODES = {"as-expected": 0, "violation": 1, "unknown": 3, "inconclusive": 3, "harness-error": 4}
-# In which order words outrank each other over a matrix.
-RANK = ("violation", "harness-error", "unknown", "inconclusive", "as-expected")
 
 
 @dataclass(frozen=True)
