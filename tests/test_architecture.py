@@ -31,6 +31,7 @@ ROOMS = (
     "nemesis",
     "harness.systems",
     "harness.runtime",
+    "harness.trees",
     "harness.images",
     "harness.engine",
     "harness.history",
