@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import registry, signals
+from harness import signals
 from harness.commands.many import get_images, run_plan, usual_jobs
 from harness.errors import FencepostError, UsageError
 from harness.matrix import DEFAULT, MatrixRun, Plan, load
@@ -32,6 +32,7 @@ from harness.runs import intervals, spelled
 from harness.runs.book import Run
 from harness.runs.gathered import Gathered, gather
 from harness.runs.pooled import FAULTS, Rate
+from harness.runtime.choice import AUTO, choose
 
 SYSTEMS = ("etcd", "zookeeper", "consul", "redis")
 MEANT: dict[tuple[str, str], tuple[str, ...]] = {
@@ -118,7 +119,7 @@ def plan_of(places: Sequence[tuple[str, str]], runs: int) -> Plan:
 
 def run(plan: Plan, results: Path, name: str | None, jobs: int) -> Path:
     """Run it before the user's eyes; the folder of the matrix. An interrupt ends the process, as everywhere."""
-    runtime = registry.load("runtimes", "docker")()
+    runtime = choose(AUTO).runtime
     get_images(plan, runtime)
     folders: list[Path] = []
 

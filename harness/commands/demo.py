@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness import plain
-from harness.commands.options import folder_name
+from harness.commands.options import chosen, folder_name, runtime_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,7 +74,7 @@ TURN_SECONDS = 2.0
 @click.option("--seed", type=int, help="Of all that is drawn by lot; drawn and recorded when not given.")
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
 @click.option("--name", help="The trial's folder in the results (default: time and demo).")
-@click.option("--runtime", "runtime_name", default="docker", show_default=True, help="Where the nodes live.")
+@runtime_option
 def command(opens: bool, seed: int | None, results: Path, name: str | None, runtime_name: str) -> None:
     """The famous story in a minute: a paused lock holder wakes, and customers get two statements.
 
@@ -90,7 +90,6 @@ def command(opens: bool, seed: int | None, results: Path, name: str | None, runt
       fencepost demo
       fencepost demo --no-open
     """
-    from harness import registry
     from harness.commands.interrupt import attended
     from harness.commands.view import console
     from harness.errors import FencepostError, RuntimeUnavailable
@@ -105,7 +104,7 @@ def command(opens: bool, seed: int | None, results: Path, name: str | None, runt
     if name is not None and (results / folder_name(name)).exists():
         raise taken(results / name)
     screen = console()
-    runtime = registry.load("runtimes", runtime_name)()
+    runtime = chosen(runtime_name)
     try:
         runtime.image_versions(config.images_needed(), images=config.images)
     except RuntimeUnavailable as error:

@@ -10,8 +10,17 @@ from typing import Any
 
 import click
 
-from harness.commands.options import duration, folder_name, given, repeat_options, trial_options
+from harness.commands.options import (
+    chosen,
+    duration,
+    folder_name,
+    given,
+    repeat_options,
+    runtime_option,
+    trial_options,
+)
 from harness.errors import UsageError
+from harness.runtime.choice import AUTO
 
 
 @click.command()
@@ -36,7 +45,7 @@ from harness.errors import UsageError
 @trial_options
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
 @click.option("--name", help="The matrix's folder in the results (default: time and file name).")
-@click.option("--runtime", "runtime_name", default="docker", show_default=True, help="Where the nodes live.")
+@runtime_option
 def command(
     file: Path | None,
     jobs: int | None,
@@ -70,7 +79,7 @@ def command(
       fencepost matrix --resume results/soak
       fencepost matrix mine.toml --list
     """
-    from harness import matrix, registry
+    from harness import matrix
     from harness.commands.many import get_images, left_out_line, run_plan, usual_jobs
     from harness.commands.view import console
     from harness.results import make, taken
@@ -85,6 +94,9 @@ def command(
         begun = matrix.read_plan(resume)
         plan, budget, keep = begun.plan, begun.budget, keep or begun.keep
         soak = bool(plan.source.get("soak"))
+        if runtime_name not in (AUTO, begun.runtime):
+            raise UsageError(f"{resume} began with --runtime {begun.runtime}; it can't go on with {runtime_name}")
+        runtime_name = begun.runtime
         if file is not None:
             matrix.check_same(resume, plan, matrix.load(matrix.named(file), plan.source.get("given"), soak=soak))
         if seconds is not None and not soak:
@@ -109,7 +121,7 @@ def command(
     usual = folder_name(f"{time.strftime('%Y%m%dT%H%M%S')}-matrix-{stem}")
     if name is not None and (results / folder_name(name)).exists():
         raise taken(results / name)
-    runtime = registry.load("runtimes", runtime_name)()
+    runtime = chosen(runtime_name)
     get_images(plan, runtime)
 
     def begin(cancel: threading.Event) -> matrix.MatrixRun:

@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 
 import click
 
-from harness import secrets
+from harness import plain, secrets
 from harness.errors import UsageError
+from harness.runtime.base import Runtime
+from harness.runtime.choice import AUTO, VARIABLE, choose
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -106,6 +108,27 @@ def trial_options(function: F) -> F:
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
+
+
+def runtime_option(function: F) -> F:
+    """Adds `--runtime`, as `runtime_name`; `chosen` makes a runtime of it."""
+    return click.option(
+        "--runtime",
+        "runtime_name",
+        default=AUTO,
+        show_default=True,
+        envvar=VARIABLE,
+        metavar="NAME",
+        help="Where the nodes live: docker, local (namespaces of this machine), auto (Docker where an engine answers).",
+    )(function)
+
+
+def chosen(name: str) -> Runtime:
+    """The runtime of that name. What `auto` took, and why, is said on stderr."""
+    choice = choose(name)
+    if choice.why is not None:
+        click.echo(plain.line(f"runtime: {choice.words}"), err=True)
+    return choice.runtime
 
 
 def repeat_options(function: F) -> F:

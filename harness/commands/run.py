@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness import plain
-from harness.commands.options import folder_name, given, repeat_options, trial_options
+from harness.commands.options import chosen, folder_name, given, repeat_options, runtime_option, trial_options
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
 @click.option("--name", help="The trial's folder in the results (default: time, system, fault).")
 @click.option("--keep", is_flag=True, help="Leave the nodes running afterwards, and say how to look inside.")
-@click.option("--runtime", "runtime_name", default="docker", show_default=True, help="Where the nodes live.")
+@runtime_option
 def command(
     system: str, results: Path, name: str | None, keep: bool, runtime_name: str, jobs: int | None, **options: Any
 ) -> None:
@@ -50,7 +50,6 @@ def command(
       fencepost run etcd --servers 5 --fault kill-leader --keep
       fencepost run redis --fault clock-leader --repeat 20 --until violations=1 -j 2
     """
-    from harness import registry
     from harness.commands.interrupt import attended
     from harness.commands.view import Watcher, console, needs, outcome_text, reason_lines, results_shown
     from harness.matrix import take_rule
@@ -66,7 +65,7 @@ def command(
     usual = folder_name(f"{time.strftime('%Y%m%dT%H%M%S')}-{config.slug()}")
     if name is not None and (results / folder_name(name)).exists():
         raise taken(results / name)
-    runtime = registry.load("runtimes", runtime_name)()
+    runtime = chosen(runtime_name)
     if not rule.single:
         if keep:
             raise UsageError("--keep leaves the nodes of one trial running; it can't be given with --repeat or --until")
@@ -102,7 +101,7 @@ def command(
     screen.print(outcome_text(result.outcome), f"- history, verdicts and logs are in {result.folder}")
     if result.report is not None:
         screen.print(f"report: {result.report}", markup=False, soft_wrap=True)
-    screen.print(f"again:  {config.repeat_command()}", markup=False, soft_wrap=True)
+    screen.print(f"again:  {config.repeat_command(runtime.name)}", markup=False, soft_wrap=True)
     for line in needs(config.variables()):
         screen.print(f"needs:  {line}", markup=False, soft_wrap=True)
     for line in result.kept:

@@ -118,7 +118,7 @@ class MatrixRun:
         elif pages is not None and pages.sessions:
             self.budget = pages.sessions[-1].budget
         if not self.resumed:
-            stored.write_plan(self.folder, self.plan, self.budget, self.keep)
+            stored.write_plan(self.folder, self.plan, self.budget, self.keep, runtime.name)
         self._book = Book(self.folder)
         try:
             self._recover(pages)

@@ -38,9 +38,11 @@ class Begun:
     """For how many seconds it shall go on; None where it ends by itself."""
     keep: str
     """Which runs keep their folders."""
+    runtime: str
+    """Where its nodes live."""
 
 
-def write_plan(folder: Path, plan: Plan, budget: float | None, keep: str) -> None:
+def write_plan(folder: Path, plan: Plan, budget: float | None, keep: str, runtime: str) -> None:
     """Store what a matrix begins with. Raises HarnessError when the disk doesn't take it."""
     record = {
         "format": 1,
@@ -48,6 +50,7 @@ def write_plan(folder: Path, plan: Plan, budget: float | None, keep: str) -> Non
         "source": plan.source,
         "for_seconds": budget,
         "keep": keep,
+        "runtime": runtime,
         "cells": [
             {"config": msgspec.to_builtins(config), "rule": msgspec.to_builtins(rule), "same": same}
             for config, rule, same in zip(plan.cells, plan.rules, plan.same, strict=True)
@@ -77,7 +80,7 @@ def read_plan(folder: Path) -> Begun:
         left_out = [LeftOut(dict(left["cell"]), str(left["rule"])) for left in data["left_out"]]
         plan = Plan(Path(str(data["file"])), cells, left_out, rules, data["source"], same)
         budget = None if data["for_seconds"] is None else float(data["for_seconds"])
-        begun = Begun(plan, budget, str(data["keep"]))
+        begun = Begun(plan, budget, str(data["keep"]), str(data.get("runtime", "docker")))
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # msgspec's own is a ValueError
         raise ConfigError(path, None, f"not the plan of a matrix: {type(error).__name__}: {error}") from None
     if not cells:

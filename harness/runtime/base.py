@@ -211,6 +211,10 @@ class Site(Protocol):
 class Runtime(Protocol):
     """A place where nodes can live. Constructed without arguments; raises RuntimeUnavailable when it can't be used."""
 
+    @property
+    def name(self) -> str:
+        """As it is registered: "docker"."""
+
     def open_site(
         self,
         site_id: str,

@@ -39,6 +39,8 @@ CLOSE_SECONDS = 90.0
 class DockerRuntime:
     """Nodes in the Docker engine that the `docker` command uses. Raises RuntimeUnavailable when there is none."""
 
+    name = "docker"
+
     def __init__(self) -> None:
         self.engine = Engine()
         self._sites: list[DockerSite] = []

@@ -195,8 +195,11 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         parts.append("guarded" if self.guarded else "naive")
         return re.sub(r"[^A-Za-z0-9_.-]+", "-", "-".join(parts))
 
-    def repeat_command(self) -> str:
-        """The command line that runs this cell again, images that the environment named included."""
+    def repeat_command(self, runtime: str = "docker") -> str:
+        """The command line that runs this cell again, images that the environment named included.
+
+        `runtime` is where it ran; Docker goes without saying, as it is taken wherever there is an engine.
+        """
         usual = {field.name: field for field in msgspec.structs.fields(TrialConfig)}
         resolved = self.fault_on is not None  # of another, what it says is all that there is
         derived = self.derived() if resolved else {}
@@ -222,6 +225,8 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 words += [f"{flag} {key}={_plain(item)}" for key, item in value.items()]
             else:
                 words.append(f"{flag} {_plain(value)}")
+        if runtime != "docker":
+            words.append(f"--runtime {runtime}")
         return " ".join(words)
 
     def variables(self) -> list[str]:

@@ -66,14 +66,15 @@ class TrialRecord:
         self._log.removeHandler(self._handler)
         self._handler.close()
 
-    def begin(self, config: TrialConfig, site_id: str) -> None:
+    def begin(self, config: TrialConfig, site_id: str, runtime: str) -> None:
         """The first trial.json: what is asked for, before anything can fail."""
         self.data = {
             "format": 1,
             "id": self.folder.name,
             "cell": config.cell(),
             "config": msgspec.to_builtins(config),
-            "repeat": config.repeat_command(),
+            "repeat": config.repeat_command(runtime),
+            "runtime": runtime,
             "site": site_id,
             "versions": {"fencepost": __version__, "python": platform.python_version()},
             "expect": dict(config.expect),

@@ -47,7 +47,7 @@ class Trial:
     ) -> None:
         """Starts nothing. Without a lane the trial has one of its own; `keep` leaves the nodes running afterwards."""
         clock = HistoryClock()
-        self._config = config
+        self._config, self._runtime = config, runtime.name
         self._cancel = cancel or threading.Event()
         if lane is None:
             own = Lane(runtime, f"t{secrets.token_hex(4)}", images=config.images, check=giving_up(self._cancel))
@@ -91,7 +91,7 @@ class Trial:
 
     def _live(self) -> None:
         """From nothing to the end of the recovery; whatever raises here is what the trial ends with."""
-        self._record.begin(self._config, self._running.lane.site_id)
+        self._record.begin(self._config, self._running.lane.site_id, self._runtime)
         self._bring_up.run()
         self._disturbance.warm_up()
         self._disturbance.disturb()

@@ -7,12 +7,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from checkers import RULES
 from harness.matrix import MatrixRun, Plan, load
+from harness.runtime.base import Runtime
 from harness.trial import Progress, TrialResult
 from harness.trial.config import TrialConfig
 from harness.trial.outcome import Outcome
@@ -30,6 +31,15 @@ def odd_seeds_violate(config: TrialConfig) -> str:
     """About every second run."""
     assert config.seed is not None
     return "violation" if config.seed % 2 else "as-expected"
+
+
+class Nowhere:
+    """Takes the place of a runtime, which such trials make no use of."""
+
+    name = "docker"
+
+
+NOWHERE = cast(Runtime, Nowhere())
 
 
 @dataclass

@@ -20,7 +20,7 @@ from harness.report import write_matrix
 from harness.runs import book
 from harness.runs.rule import Rule
 from harness.trial.config import TrialConfig
-from tests.matrix.fake import FakeTrial, matrix, plan_of
+from tests.matrix.fake import NOWHERE, FakeTrial, matrix, plan_of
 from tests.report.pages import page_of
 
 TWO = '[defaults]\nseed = 7\n{}\n[axes]\nsystem = ["redis"]\nfault = ["none", "clock-leader"]\n'
@@ -96,7 +96,7 @@ def test_each_run_has_a_seed_that_anybody_can_make_again(tmp_path: Path) -> None
 def run_all(folder: Path, plan: plans.Plan, **more: Any) -> dict[str, Any]:
     """Runs a matrix; what its matrix.json says."""
     run = matrix(plan, folder, **more)
-    run.run(None)  # type: ignore[arg-type]
+    run.run(NOWHERE)
     assert run.errors == []
     return json.loads((folder / "matrix.json").read_text())  # type: ignore[no-any-return]
 
@@ -120,7 +120,7 @@ def test_several_runs_say_k_of_n_everywhere(tmp_path: Path) -> None:
     """In matrix.json, on the page and in the terminal; the runs that tell most are linked."""
     plan = plan_of(tmp_path, TWO.format("repeat = 5"))
     run = matrix(plan, tmp_path / "m", jobs=3)
-    words = [result.outcome.word for result in run.run(None)]  # type: ignore[arg-type]
+    words = [result.outcome.word for result in run.run(NOWHERE)]  # type: ignore[arg-type]
     odd = sum((plan.config(0, number).seed or 0) % 2 for number in range(1, 6))
     assert 0 < odd < 5
     assert words == ["violation", "violation"]
@@ -209,7 +209,7 @@ def test_nothing_but_harness_errors_ends_a_long_matrix(tmp_path: Path) -> None:
         cancel=Impatient(),
         trial=lambda *given, **more: FakeTrial(*given, **more, script=lambda config: "harness-error"),
     )
-    run.run(None)  # type: ignore[arg-type]
+    run.run(NOWHERE)
     assert sum(run.words.values()) == 10
     assert Impatient.waited == [0, 0, 0, 1, 2, 4, 8, 16, 32, 60]
     assert run.errors == ["10 runs one after the other were harness errors, so no more were begun"]
@@ -279,7 +279,7 @@ def test_a_soak_ends_in_time(tmp_path: Path) -> None:
         trial=lambda *given, **more: FakeTrial(*given, **more, before=passes),
     )
     assert _title(run) == "2 cells, 1 side by side, 0 runs"  # before it has begun
-    run.run(None)  # type: ignore[arg-type]
+    run.run(NOWHERE)
     assert [len(runs) for runs in run.runs.values()] == [3, 3]
     assert run.spent == 180.0
     assert len({each.seed for each in run.runs[0]}) == 3
@@ -300,7 +300,7 @@ def test_a_soak_without_time_for_a_cell_is_inconclusive(tmp_path: Path) -> None:
         now=lambda: clock[0],
         trial=lambda *given, **more: FakeTrial(*given, **more, before=passes, script=lambda config: "as-expected"),
     )
-    found = run.run(None)  # type: ignore[arg-type]
+    found = run.run(NOWHERE)
     screen = Screen(width=200)
     with screen.capture() as captured:
         assert _tell(screen, run, found) == "inconclusive"

@@ -20,7 +20,7 @@ from harness.matrix.plan import Plan
 from harness.results import held
 from harness.runs import book
 from harness.trial.config import TrialConfig
-from tests.matrix.fake import FakeTrial, matrix, plan_of
+from tests.matrix.fake import NOWHERE, FakeTrial, matrix, plan_of
 from tests.waiting import until
 
 FOUR = '[defaults]\nrepeat = {}\n[axes]\nsystem = ["redis", "etcd"]\nfault = ["none", "freeze-leader"]\n'
@@ -43,7 +43,7 @@ def interrupted_after(plan: Plan, folder: Path, runs: int) -> MatrixRun:
             cancel.set()
 
     run = matrix(plan, folder, cancel=cancel, trial=lambda *given, **more: FakeTrial(*given, **more, before=before))
-    run.run(None)  # type: ignore[arg-type]
+    run.run(NOWHERE)
     return run
 
 
@@ -72,7 +72,7 @@ def test_an_interrupted_matrix_goes_on(tmp_path: Path) -> None:
         if path.parent.name != broken.trial
     }
     again = resumed(tmp_path / "m")
-    found = again.run(None)  # type: ignore[arg-type]
+    found = again.run(NOWHERE)
     assert again.errors == []
     assert len(found) == 4
     assert counted(tmp_path / "m") == [(cell, run) for cell in range(4) for run in (1, 2)]
@@ -82,7 +82,7 @@ def test_an_interrupted_matrix_goes_on(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     # Once more there is nothing left to do, and nothing changes.
     last = resumed(tmp_path / "m")
-    assert [result.outcome for result in last.run(None)] == [result.outcome for result in found]  # type: ignore[arg-type]
+    assert [result.outcome for result in last.run(NOWHERE)] == [result.outcome for result in found]
     assert sum(last.words.values()) == 8
 
 
@@ -93,7 +93,7 @@ def test_a_cell_that_was_only_interrupted_is_shown_and_run_again(tmp_path: Path)
     told = json.loads((tmp_path / "m" / "matrix.json").read_text())
     assert (len(told["cells"]), told["not_run"]) == (2, 2)
     assert counted(tmp_path / "m") == [(0, 1)]
-    resumed(tmp_path / "m").run(None)  # type: ignore[arg-type]
+    resumed(tmp_path / "m").run(NOWHERE)
     assert counted(tmp_path / "m") == [(cell, 1) for cell in range(4)]
     names = sorted(path.name for path in (tmp_path / "m").iterdir() if path.is_dir())
     assert names == [
@@ -105,7 +105,7 @@ def test_a_cell_that_was_only_interrupted_is_shown_and_run_again(tmp_path: Path)
 KILLED = """
 import sys, time
 from pathlib import Path
-from tests.matrix.fake import FakeTrial, matrix, plan_of
+from tests.matrix.fake import NOWHERE, FakeTrial, matrix, plan_of
 folder = Path(sys.argv[1])
 begun = []
 def before(config):
@@ -114,7 +114,7 @@ def before(config):
         (folder / "stuck").touch()
         time.sleep(600)
 plan = plan_of(folder, (folder / "text.toml").read_text())
-matrix(plan, folder / "m", jobs=2, trial=lambda *given, **more: FakeTrial(*given, **more, before=before)).run(None)
+matrix(plan, folder / "m", jobs=2, trial=lambda *given, **more: FakeTrial(*given, **more, before=before)).run(NOWHERE)
 """
 
 
@@ -126,13 +126,13 @@ def test_a_killed_matrix_goes_on(tmp_path: Path) -> None:
         until(lambda: len(list((tmp_path / "m").glob("*/harness.log"))) == 6, "two runs are under way")
         until(lambda: (tmp_path / "stuck").exists() and len(counted(tmp_path / "m")) == 4, "four have ended")
         with pytest.raises(UsageError, match=f"is being written by process {process.pid} "):
-            resumed(tmp_path / "m").run(None)  # type: ignore[arg-type]
+            resumed(tmp_path / "m").run(NOWHERE)
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
     before = counted(tmp_path / "m")
     again = resumed(tmp_path / "m")
-    again.run(None)  # type: ignore[arg-type]
+    again.run(NOWHERE)
     assert again.errors == []
     assert len(again.aside) == 2
     assert counted(tmp_path / "m") == [(cell, run) for cell in range(4) for run in (1, 2)]
@@ -145,14 +145,14 @@ def test_a_killed_matrix_goes_on(tmp_path: Path) -> None:
 def test_a_run_that_ended_without_its_line_counts_once(tmp_path: Path) -> None:
     """The power went between the trial's last file and the book: it is entered, not run again; half a line is none."""
     plan = plan_of(tmp_path, FOUR.format(1))
-    matrix(plan, tmp_path / "m").run(None)  # type: ignore[arg-type]
+    matrix(plan, tmp_path / "m").run(NOWHERE)
     path = tmp_path / "m" / book.BOOK
     whole = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(whole[:-1]) + whole[-1][:100])
     lost = json.loads(whole[-1])
     (tmp_path / "m" / lost["trial"] / "report.html").write_text("<!doctype html>")
     again = resumed(tmp_path / "m", trial=lambda *given, **more: pytest.fail("nothing was left to run"))
-    again.run(None)  # type: ignore[arg-type]
+    again.run(NOWHERE)
     assert (again.errors, again.aside) == ([], [])
     assert counted(tmp_path / "m") == [(cell, 1) for cell in range(4)]
     entered = json.loads(path.read_bytes().splitlines()[-2])  # before the new session's
@@ -164,7 +164,7 @@ def test_a_run_that_ended_without_its_line_counts_once(tmp_path: Path) -> None:
 def test_a_run_without_its_line_that_did_not_end_is_run_again(tmp_path: Path, what: str) -> None:
     """Whatever its folder says."""
     plan = plan_of(tmp_path, FOUR.format(1))
-    matrix(plan, tmp_path / "m").run(None)  # type: ignore[arg-type]
+    matrix(plan, tmp_path / "m").run(NOWHERE)
     path = tmp_path / "m" / book.BOOK
     *lines, last = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines))
@@ -178,7 +178,7 @@ def test_a_run_without_its_line_that_did_not_end_is_run_again(tmp_path: Path, wh
         trial["outcome"]["word"] = "harness-error"
     record.write_text(json.dumps(trial)[: 50 if what == "half a file" else None])
     again = resumed(tmp_path / "m")
-    again.run(None)  # type: ignore[arg-type]
+    again.run(NOWHERE)
     assert [aside.name for aside in again.aside] == [f"{record.parent.name}-1"]
     assert counted(tmp_path / "m") == [(cell, 1) for cell in range(4)]
 
@@ -198,19 +198,19 @@ def test_a_soak_goes_on_for_what_was_left_of_its_time(tmp_path: Path) -> None:
         return FakeTrial(*given, **more, before=passes)
 
     more: dict[str, Any] = {"now": lambda: clock[0], "trial": trial}
-    matrix(plan, tmp_path / "m", seconds=200.0, cancel=cancel, **more).run(None)  # type: ignore[arg-type]
+    matrix(plan, tmp_path / "m", seconds=200.0, cancel=cancel, **more).run(NOWHERE)
     assert counted(tmp_path / "m") == [(0, 1)]
     clock[0] += 5000.0  # nobody works on it meanwhile
     left = resumed(tmp_path / "m", **more)
-    left.run(None)  # type: ignore[arg-type]
+    left.run(NOWHERE)
     # 60 s were spent, so four runs of 30 s fit into what was left of 200 s.
     assert counted(tmp_path / "m") == [(0, run) for run in range(1, 6)]
     assert (left.budget, left.spent) == (200.0, 180.0)
     over = resumed(tmp_path / "m", **more)
-    over.run(None)  # type: ignore[arg-type]
+    over.run(NOWHERE)
     assert len(counted(tmp_path / "m")) == 5
     longer = resumed(tmp_path / "m", seconds=70.0, **more)
-    longer.run(None)  # type: ignore[arg-type]
+    longer.run(NOWHERE)
     assert longer.budget == 250.0
     assert counted(tmp_path / "m") == [(0, run) for run in range(1, 8)]
 
@@ -258,7 +258,7 @@ def test_runs_of_other_rules_are_not_gone_on_with(tmp_path: Path) -> None:
     path = tmp_path / "m" / book.BOOK
     path.write_text(path.read_text().replace(f'"rules": {RULES}', '"rules": 1'))
     with pytest.raises(UsageError, match="was judged by rules 1"):
-        resumed(tmp_path / "m").run(None)  # type: ignore[arg-type]
+        resumed(tmp_path / "m").run(NOWHERE)
 
 
 def test_a_version_that_knows_more_keys_goes_on(tmp_path: Path) -> None:
@@ -269,11 +269,11 @@ def test_a_version_that_knows_more_keys_goes_on(tmp_path: Path) -> None:
         path = tmp_path / "m" / name
         path.write_text(path.read_text().replace(plan.same[0], "made by another version"))
     again = resumed(tmp_path / "m")
-    again.run(None)  # type: ignore[arg-type]
+    again.run(NOWHERE)
     assert sum(again.words.values()) == 8
     path.write_text(path.read_text().replace("made by another version", "of another folder"))
     with pytest.raises(UsageError, match="run 1 of cell 1 is none of the plan's"):
-        resumed(tmp_path / "m").run(None)  # type: ignore[arg-type]
+        resumed(tmp_path / "m").run(NOWHERE)
 
 
 def test_what_is_at_its_default_does_not_tell_cells_apart(tmp_path: Path) -> None:
@@ -290,4 +290,4 @@ def test_a_folder_that_is_held_is_not_gone_on_with(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, FOUR.format(1))
     interrupted_after(plan, tmp_path / "m", 1)
     with held(tmp_path / "m"), pytest.raises(UsageError, match=f"is being written by process {os.getpid()}"):
-        resumed(tmp_path / "m").run(None)  # type: ignore[arg-type]
+        resumed(tmp_path / "m").run(NOWHERE)
