@@ -77,11 +77,13 @@ def _gone(model: Model, audit: Audit, row: int) -> Finding:
     held, _ = standing.held(model, int(model.history.mate[row]))
     text = (
         f"the {RESOURCES[audit.resource]} resource of lock {model.history.locks[audit.lock]!r} accepted "
-        f"{_write(model, row)}; {later} it was read as a whole, and that write was gone. "
-        f"Contender {model.history.process_name(row)} {held}"
+        f"{_write(model, row)}; {later} it was read as a whole, and that write was gone: whatever was written after "
+        f"it, the resource lost what it had acknowledged. Contender {model.history.process_name(row)} {held}"
     )
+    text = words.sentence(text)
+    text += words.meanwhile(model, int(model.history.time[row]), int(model.history.time[audit.row]))
     events, time = words.lines(model, (row, audit.row))
-    return Finding("gone-write", model.history.locks[audit.lock], events, words.sentence(text), time)
+    return Finding("gone-write", model.history.locks[audit.lock], events, text, time)
 
 
 def _ghost(model: Model, audit: Audit, row: int) -> Finding:

@@ -171,9 +171,10 @@ def _stray_finding(model: Model, first: int, last: int, since: int, more: int) -
         text = f"{who}, which had never been granted lock {name!r}, sent a renew of it that succeeded{again}"
     else:
         when = words.after(sent, start) + (", more than a ttl," if history.f[since] == LOST else "")
+        gone = "said that it had lost" if history.f[since] == LOST else "given up"
         text = (
             f"{who} {_what(model, since, name)}; {when} it sent a renew all the same, which succeeded{again}: it "
-            "keeps from everybody else what it had given up"
+            f"keeps from everybody else what it had {gone}"
         )
     events, time = words.lines(model, (int(history.mate[first]), since))
     text = words.sentence(text) + words.meanwhile(model, start, sent)

@@ -160,32 +160,44 @@ def _because(model: Model, a: int, b: int, blame: str, high: int) -> str:
     """Who is to blame for an overlap that ended at `high`, and why."""
     name = words.who(model, a)
     if blame == "service":
-        return f"to blame is {words.SERVICE}: {_wrong(model, a, b)} (see lease)"
+        return f"{words.BLAME}: {_wrong(model, a, b)}"
     if blame == "pause":
         return f"{name} was frozen, and had not noticed that its time was over"
     if blame == "clock":
-        return f"the clock of {name} had been moved"
+        promise = int(model.promise[a])
+        told = f"the clock of {name} had been moved"
+        if promise in (NONE, INF) or promise >= high:
+            return told
+        return f"{told}; by its ttl its lease was over by {words.at(promise, int(model.ok[a]))}"
     if blame == "unseen":
         whose = words.who(model, a if model.unseen[a] else b)
         return f"{whose} renews in silence: nobody can tell whether its lease still ran, so service or client is wrong"
     if blame == "late-grant":
         late = a if model.late[a] else b
         told = f"the grant of {words.who(model, late)} had run out before it arrived{_since(model, late)}"
-        return f"{told}; what was late nobody can tell, and one that had looked at the time would not have used it"
+        return (
+            f"{told}. It used that grant all the same, which a client that looks at the time when the answer comes "
+            "does not; whether service, network or library was late nobody can tell"
+        )
     return f"{name} {_went_on(model, a, high)}"
 
 
 def _wrong(model: Model, a: int, b: int) -> str:
     """What was wrong with the answers by which two held a lock at once; a was granted it before b."""
+    one, other = words.who(model, a), words.who(model, b)
     if lease.is_double(model, a, b):
+        row = lease.proof_after(model, a, b)
+        accepted = f"the {words.operation(model, row)} that {one} sent later (line {model.line(row)}; see lease)"
+        told = f"it granted the lock to {other}, and yet accepted {accepted}"
         over = lease.ran_out(model, a, int(model.ok_row[b]))
         if over is None:
-            return "by its answers both held it at once"
-        spent = f"the lease of {words.who(model, a)} was over by {words.at(over, int(model.ok[a]))}"
-        return f"by its answers both held it at once, though by its ttl {spent}"
+            return told
+        spent = words.at(over, int(model.ok[a]))
+        went_on = f"{words.sentence(one)[:-1]} had gone on past its own deadline besides"
+        return f"{told}. {went_on}: by its ttl its lease was over by {spent}"
     if not model.history.meta.expires:
-        return f"it granted {words.who(model, b)} a lock that doesn't expire, and that the other had not given back"
-    return "it granted the lock inside the time promised to the other"
+        return f"it granted {other} a lock that doesn't expire, and that {one} had not given back (see lease)"
+    return f"it granted the lock to {other} inside the time promised to {one} (see lease)"
 
 
 def _since(model: Model, late: int) -> str:
@@ -195,7 +207,8 @@ def _since(model: Model, late: int) -> str:
         return ""
     asked = model.history.lease_from[model.ok_row[late]] == NONE
     since = f"when it was asked for (line {model.line(int(model.invoke_row[late]))})" if asked else "its lease_from"
-    return f": by {words.span(int(model.ok[late]) - promise)}, its ttl counted from {since}"
+    over = f"had been over for {words.span(int(model.ok[late]) - promise)}"
+    return f": its ttl of {float(model.ttl[late]):g} s, counted from {since}, {over}"
 
 
 def _went_on(model: Model, a: int, high: int) -> str:

@@ -248,7 +248,8 @@ def _unordered(model: Model, group: Ints) -> int:
 def _duplicate(model: Model, a: int, b: int) -> Finding:
     text = (
         f"{words.who(model, a)} was granted {words.lock(model, a)} with token {int(model.token[a])}; "
-        f"{words.after(int(model.ok[b]), int(model.ok[a]))} {words.who(model, b)} was granted it with the same token"
+        f"{words.after(int(model.ok[b]), int(model.ok[a]))} {words.who(model, b)} was granted it with the same token. "
+        f"{words.BLAME}: it gave one token out twice"
     )
     text = words.sentence(text) + words.meanwhile(model, int(model.ok[a]), int(model.ok[b]))
     events, time = words.lines(model, (model.ok_row[a], model.ok_row[b]))
@@ -260,7 +261,7 @@ def _regression(model: Model, a: int, b: int) -> Finding:
     text = (
         f"{words.who(model, a)} was granted {words.lock(model, a)} with token {int(model.token[a])}; "
         f"{words.who(model, b)}, granted it {words.after(int(model.ok[b]), start)}, got the lower token "
-        f"{int(model.token[b])}, though {why_before(model, a, b)}"
+        f"{int(model.token[b])}, though {why_before(model, a, b)}. {words.BLAME}: its tokens fell"
     )
     text = words.sentence(text) + words.meanwhile(model, start, int(model.ok[b]))
     events, time = words.lines(model, (model.ok_row[a], model.invoke_row[b], model.ok_row[b]))

@@ -130,7 +130,7 @@ def _evidence(model: Model, a: int, b: int) -> list[int]:
         if model.E_proven[this] > model.ok[other] + model.u:
             # Where it was asked for after the other's grant alone, nothing else is needed.
             if model.invoke[this] <= model.ok[other] + model.u:
-                row = _proof_after(model, this, other)
+                row = proof_after(model, this, other)
                 rows += [row, int(model.history.mate[row])]
         elif model.promise_row[this] >= 0 and model.E[this] > max(model.invoke[this], model.proven[this]):
             rows.append(int(model.promise_row[this]))
@@ -153,7 +153,7 @@ def _own_rows(model: Model, name: str, rows: Callable[[], Ints], g: int, since: 
         yield int(numbers[at]) % n
 
 
-def _proof_after(model: Model, g: int, other: int) -> int:
+def proof_after(model: Model, g: int, other: int) -> int:
     """The first own renew or release of g that returned ok and was sent after the other's grant (there is one where
     proven(g) is after it), by the row of its invoke."""
     history = model.history
@@ -241,8 +241,8 @@ def _pair(model: Model, a: int, b: int, rows: list[int]) -> Finding:
 def _why(model: Model, a: int, b: int, start: int) -> str:
     """What shows that a still held it when b was granted it."""
     if model.E_proven[a] > model.ok[b] + model.u:
-        row = _proof_after(model, a, b)
-        what = "release" if model.history.f[row] == RELEASE else "renew"
+        row = proof_after(model, a, b)
+        what = words.operation(model, row)
         sent = words.at(int(model.history.time[row]), start)
         told = (
             f"; yet the {what} of its hold that {words.who(model, a)} sent after that, at {sent}, succeeded (line "
@@ -250,8 +250,9 @@ def _why(model: Model, a: int, b: int, start: int) -> str:
         )
         over = ran_out(model, a, int(model.ok_row[b]))
         if over is not None:
-            whose = f"the lease of {words.who(model, a)} had run out by {words.at(over, start)}"
-            told += f". By its ttl {whose}, before that grant, which speaks against this success"
+            whose = f"the lease of {words.who(model, a)} had run out by {words.at(over, start)}, before that grant"
+            so = "what it released was no longer its own" if what == "release" else "it renewed a lease that was over"
+            told += f". By the ttl it was this success: {whose}, so {so}"
         return told
     if model.promise[a] == INF:
         return f", and {words.who(model, a)} hadn't given it back: this lock doesn't expire"
@@ -259,12 +260,22 @@ def _why(model: Model, a: int, b: int, start: int) -> str:
     source = "its acquire" if row < 0 else f"its renew of line {model.line(row)}"
     # "At least": the promise counts from when the request was sent, and the service can't have counted from earlier.
     told = (
-        f", inside the time promised to {words.who(model, a)}: {source} promised it until at least "
-        f"{words.at(int(model.promise[a]), start)}, counted from that grant"
+        f", inside the time promised to {words.who(model, a)}: {source} promised it {_promised(model, a)}until at "
+        f"least {words.at(int(model.promise[a]), start)}, counted from that grant"
     )
     if model.L[a] < model.promise[a]:
         told += f", and {_what_ended(model, a)} {words.at(int(model.L[a]), start)}"
     return told
+
+
+def _promised(model: Model, g: int) -> str:
+    """The length of a grant's promise before its end: `30 s, so `; nothing where its ttl changed on the way."""
+    row = int(model.promise_row[g])
+    ttls = {float(model.ttl[g])}
+    if row >= 0:
+        done = int(model.history.mate[row])
+        ttls |= {float(model.history.ttl[at]) for at in (row, done) if at >= 0 and not np.isnan(model.history.ttl[at])}
+    return f"{ttls.pop():g} s, so " if len(ttls) == 1 else ""
 
 
 def _what_ended(model: Model, g: int) -> str:
@@ -290,7 +301,8 @@ def _early_expiry(model: Model, g: int) -> Finding:
     )
     text = (
         f"{words.who(model, g)} was granted {words.lock(model, g)}{words.token(model, g)}; "
-        f"{words.after(int(model.ended[g]), start)} {_said(model, row)}, {left}, and it had not released it"
+        f"{words.after(int(model.ended[g]), start)} {_said(model, row)}, {left}. {words.BLAME}: "
+        f"{words.who(model, g)} had not released the lock"
     )
     text = words.sentence(text) + words.meanwhile(model, start, int(model.ended[g]))
     events, time = words.lines(model, (model.ok_row[g], row))
@@ -301,14 +313,15 @@ def _early_expiry(model: Model, g: int) -> Finding:
 def _said(model: Model, row: int) -> str:
     """How the service said that a grant had ended."""
     if model.history.f[row] == LOST:
-        return "the service said that its lease had expired"
-    what = "release" if model.history.f[row] == RELEASE else "renew"
+        over = "its lease had expired" if model.history.meta.expires else "it doesn't hold it any more"
+        return f"the service said that {over}"
+    what = words.operation(model, row)
     return f"its {what} was refused: the service said that it doesn't hold it"
 
 
 def _revived(model: Model, g: int) -> Finding:
     start, ended, row = int(model.ok[g]), int(model.ended_row[g]), int(model.revived_row[g])
-    what = "release" if model.history.f[row] == RELEASE else "renew"
+    what = words.operation(model, row)
     text = (
         f"{words.who(model, g)} was granted {words.lock(model, g)}{words.token(model, g)}; "
         f"{words.after(int(model.ended[g]), start)} {_said(model, ended)}; yet its {what} sent at "

@@ -268,7 +268,7 @@ def _said_elsewhere(model: Model, a: int, b: int) -> str:
     if model.precedes(a, b) and model.precedes(b, a):
         return f"both were held at once, as lease says ({'double' if lease.is_double(model, a, b) else 'early'}-grant)"
     if "shared-token" in (reason(model, a, b), reason(model, b, a)):
-        return "two processes have the same token, as fencing says (duplicate)"
+        return "two contenders have the same token, as fencing says (duplicate)"
     return "the later one has the lower token, as fencing says (regression)"
 
 

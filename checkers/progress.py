@@ -110,7 +110,10 @@ def check(model: Model) -> Verdict:
                 f"nobody got lock {names} for longer than the bound, while somebody other than the nemesis interfered"
             )
             return Verdict("unknown", stats=stats, note=note)
-    return Verdict(True, stats=stats, note=None if waited is None else _told(model, waited))
+    if waited is None:
+        return Verdict(True, stats=stats)
+    never = f"it was never free, wanted and undisturbed for longer than the bound of {words.span(limit)}; "
+    return Verdict(True, stats=stats, note=(never if waited.ns > limit else "") + _told(model, waited))
 
 
 @dataclass(frozen=True)
@@ -309,12 +312,12 @@ def _stuck(model: Model, attempts: _Attempts, wanting: Ints, granted: Ints, low:
         then = np.arange(first_then, after)
         about = (history.lock[then] == lock) & (history.f[then] < CRASH) | (history.f[then] == FAULT)
         rows.append(int(then[about][0]) if about.any() else first_then)
-    wait = words.at(low, int(history.time[first]))
+    since = "from then on" if low == history.time[first] else f"from {words.at(low, int(history.time[first]))} on"
     others = len(np.unique(history.process[attempts.row[inside]])) - 1
     also = f" (and {others} more)" if others else ""
     text = (
-        f"contender {history.process_name(first)}{also} asked for lock {history.locks[lock]!r}; from {wait} on nobody "
-        "was known to hold it and no fault was active, and yet nobody got it for "
+        f"contender {history.process_name(first)}{also} asked for lock {history.locks[lock]!r} (line "
+        f"{model.line(first)}); {since} nobody was known to hold it and no fault was active, and yet nobody got it for "
         f"{words.span(high - low)}, until {ended_by}"
     )
     if history.meta.progress_bound is not None:
@@ -355,7 +358,10 @@ def _what_may_keep_it(
     if len(nothing):
         at = int(nothing.max())
         how = "had failed" if history.type[at] == FAIL else "was of unknown outcome"
-        told.append(f"Contender {history.process_name(at)}, whose acquire {how} (line {model.line(at)}), asks no more.")
+        told.append(
+            f"An acquire of contender {history.process_name(at)}, which asks no more, {how} (line {model.line(at)}): "
+            "whatever that left behind may stand in the way."
+        )
     return " ".join(told), rows
 
 
@@ -364,8 +370,11 @@ def _how_it_ended(model: Model, grant: int) -> tuple[list[str], list[int]]:
     history, who = model.history, words.who(model, grant)
     given, asked = int(model.given_row[grant]), int(model.release_row[grant])
     if given < len(history):
-        proof = "" if history.proves[given] != 0 else ", with an ok that proves nothing"
-        return [f"Its last holder, {who}, had given it back (line {model.line(given)}{proof})."], []
+        if history.proves[given] == 0:
+            return [
+                f"Its last holder, {who}, had given it back (line {model.line(given)}, an ok that proves nothing)."
+            ], []
+        return [f"Its last holder, {who}, had given it back, and was told ok (line {model.line(given)})."], []
     if asked < len(history):
         done = int(history.mate[asked])
         if done >= 0 and history.type[done] == FAIL:
@@ -392,7 +401,8 @@ def _however(model: Model, grant: int) -> str:
         return "; no ttl says until when"
     over = words.span(latest - int(model.ok[grant]))
     return (
-        f", though by its ttl its lease was over {over} after its grant (line {model.line(int(model.ok_row[grant]))})"
+        f", though by its ttl its lease was over {over} after its grant (line "
+        f"{model.line(int(model.ok_row[grant]))}), unless something kept it alive unseen"
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from checkers import pairs
 from checkers.findings import LISTED, Finding
 from checkers.intervals import SECOND, Model
-from harness.history.events import NONE, OUTSIDE, PAUSED, Fault, Ints
+from harness.history.events import NONE, OUTSIDE, PAUSED, RELEASE, Fault, Ints
 
 #: So many pairs are looked at before the first `LISTED` by the time of their last event are picked.
 _LOOKED_AT = 20 * LISTED
@@ -18,6 +18,9 @@ _NAMED = 3
 
 #: Whom a broken promise is laid at: what stands between a client and the service may have made it of a right answer.
 SERVICE = "the service, or the client library through which it was asked"
+
+BLAME = f"To blame is {SERVICE}"
+"""How a sentence that says so begins."""
 
 
 def seconds(ns: int) -> float:
@@ -79,6 +82,11 @@ def lock(model: Model, grant: int) -> str:
     return f"lock {model.lock_name(grant)!r}"
 
 
+def operation(model: Model, row: int) -> str:
+    """`release` or `renew`, whichever a row is of."""
+    return "release" if model.history.f[row] == RELEASE else "renew"
+
+
 def fault(fault: Fault) -> str:
     """`fault 'f1' (freeze on c0, contender 0)`."""
     on = ", ".join([*fault.targets, *(f"contender {process}" for process in fault.processes)])
@@ -98,7 +106,7 @@ def meanwhile(model: Model, low: int, high: int) -> str:
         return ""
     named = [fault(each) for each in active[:_NAMED]]
     more = f" and {len(active) - _NAMED} more" if len(active) > _NAMED else ""
-    return f" In that time {', '.join(named)}{more} {'was' if len(active) == 1 else 'were'} active."
+    return f" Meanwhile {', '.join(named)}{more} {'was' if len(active) == 1 else 'were'} active."
 
 
 def lines(model: Model, rows: Iterable[int]) -> tuple[tuple[int, ...], int]:

@@ -147,12 +147,16 @@ def _refused_holders(model: Model, refused: _Writes) -> str | None:
     if not told:
         return None
     i, grant = told[0]
-    writes = f"{len(told):,} writes of contenders" if len(told) > 1 else "a write of a contender"
+    shut_out = (
+        f"{len(told):,} writes of contenders that held the lock were"
+        if len(told) > 1
+        else "a write of a contender that held the lock was"
+    )
     first = (
         f"line {model.line(int(refused.done[i]))}: contender {model.process_id(grant)} with token "
         f"{int(refused.token[i])}, after token {int(model.token[before[grant]])}"
     )
-    return f"the fence refused {writes} that held the lock, because tokens had fallen ({first})"
+    return f"no stale write got through, but {shut_out} refused, because tokens had fallen ({first})"
 
 
 def _gather(history: History, resource: int) -> tuple[_Writes, Ints]:
@@ -297,11 +301,13 @@ def _stale_finding(model: Model, writes: _Writes, i: int, j: int, resource: int)
 def _lost_finding(model: Model, writes: _Writes, i: int, j: int, resource: int) -> Finding:
     rows = (int(writes.done[i]), int(writes.done[j]))
     first, second = (int(model.history.time[row]) for row in rows)
-    held, why = _what_they_held(model, writes, (i, j))
+    (one, why), (other, reason) = (standing.held(model, int(writes.invoke[each])) for each in (i, j))
     text = (
-        f"{_writer(model, writes, i)} made version {int(writes.version[i])} of the {RESOURCES[resource]} resource; the "
-        f"next write that it accepted, of {_writer(model, writes, j)}, answered {words.after(second, first)}, had been "
-        f"made from version {int(writes.read[j])}: what lay between was lost. {held}"
+        f"{_writer(model, writes, i)} made version {int(writes.version[i])} of the {RESOURCES[resource]} resource. It "
+        f"{one}. The next write that was accepted, of {_writer(model, writes, j)}, answered "
+        f"{words.after(second, first)}, had been made from version {int(writes.read[j])}: what lay between was lost"
     )
-    events, time = words.lines(model, (writes.invoke[j], *rows, *why))
+    if (writes.process[i], one) != (writes.process[j], other):
+        text += f". {words.sentence(_writer(model, writes, j))[:-1]} {other}"
+    events, time = words.lines(model, (writes.invoke[j], *rows, why, reason))
     return Finding("lost-update", model.history.locks[int(writes.lock[j])], events, words.sentence(text), time)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from checkers import Judgement
-    from checkers.findings import Verdict, Word
+    from checkers.findings import Finding, Verdict, Word
     from harness.history import History
 
 
@@ -294,6 +294,9 @@ def _exit_code(results: list[_Result]) -> int:
 
 # -- for people -------------------------------------------------------------------------------------------------------
 
+#: So many kinds of findings of a verdict are told in words.
+_KINDS = 4
+
 _SIGNS: dict[Any, tuple[str, str]] = {
     True: ("true", "green"),
     False: ("FALSE", "red"),
@@ -338,8 +341,6 @@ def _beside(judgement: Judgement) -> str | None:
 
 
 def _show_one(result: _Result, judgement: Judgement) -> None:
-    from checkers.findings import gravest
-
     grants = f"{judgement.grants:,} grant{'' if judgement.grants == 1 else 's'}"
     word, beside = _word(judgement.valid), _beside(judgement)
     if beside is not None:
@@ -359,23 +360,41 @@ def _show_one(result: _Result, judgement: Judgement) -> None:
         click.echo(f"  {shown}  {_word(verdict.valid, 8)}  {mark:<12}  {plain.line(said)}".rstrip())
     for name, verdict in judgement.verdicts.items():
         if _tells(judgement, verdict):
-            number = gravest(each.kind for each in verdict.findings)
-            finding = verdict.findings[number]
-            kind = plain.line(finding.kind) + (f", blame {_blamed(finding.blame)}" if finding.blame else "")
-            lines = ", ".join(str(line) for line in finding.events)
-            click.echo(f"\n  {plain.line(name)}: {kind} (line{'s' if len(finding.events) != 1 else ''} {lines})")
-            click.echo(
-                click.wrap_text(plain.line(finding.text), width=100, initial_indent="    ", subsequent_indent="    ")
-            )
-            if len(verdict.findings) > 1:
+            shown_here = _in_words(name, verdict)
+            for number in shown_here:
+                _show_finding(name, verdict.findings[number])
+            others = [number for number in range(len(verdict.findings)) if number not in shown_here]
+            if others:
                 whose = "" if name == _told_first(judgement) else f" --verdict {plain.line(name)}"
-                which = f"{number + 1} of {_total(verdict):,}" + (", the gravest" if number else "")
-                other = "--explain 1" if number else "--explain 2"
-                click.echo(f"    ({which}; {other}{whose} shows the {'first' if number else 'next'})")
+                which = str(shown_here[0] + 1 if len(shown_here) == 1 else len(shown_here))
+                which += f" of {_total(verdict):,}" + (", the gravest" if shown_here[0] else "")
+                shows = f"--explain {others[0] + 1}{whose} shows the {'next' if others[0] else 'first'}"
+                click.echo(f"    ({which}; {shows})")
         elif verdict.note is not None and "\n" in verdict.note:
             click.echo(f"\n  {plain.line(name)}: {plain.block(verdict.note.strip(), indent='    ')}")
     if result.policies is not None:
         _show_policies(result.policies)
+
+
+def _in_words(name: str, verdict: Verdict) -> list[int]:
+    """Which findings are told in words: the gravest, and the first of each other kind.
+
+    Of linearizable one is enough: it points to where the others stand.
+    """
+    from checkers.findings import gravest
+
+    kinds = [finding.kind for finding in verdict.findings]
+    first = gravest(kinds)
+    if name == "linearizable":
+        return [first]
+    return [first, *(kinds.index(kind) for kind in dict.fromkeys(kinds) if kind != kinds[first])][:_KINDS]
+
+
+def _show_finding(name: str, finding: Finding) -> None:
+    kind = plain.line(finding.kind) + (f", blame {_blamed(finding.blame)}" if finding.blame else "")
+    lines = ", ".join(str(line) for line in finding.events)
+    click.echo(f"\n  {plain.line(name)}: {kind} (line{'s' if len(finding.events) != 1 else ''} {lines})")
+    click.echo(click.wrap_text(plain.line(finding.text), width=100, initial_indent="    ", subsequent_indent="    "))
 
 
 def _blamed(word: str) -> str:

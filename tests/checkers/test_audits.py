@@ -113,7 +113,8 @@ def test_it_says_what_is_gone() -> None:
     """Whose write, which one, and when it was looked for."""
     assert damage(*write(0, 1, "a"), audit(5)).findings[0].text == (
         "The unfenced resource of lock 'lock' accepted write 'a' of contender 0; 4.000 s later it was read as a whole, "
-        "and that write was gone. Contender 0 held nothing, and had never asked for the lock."
+        "and that write was gone: whatever was written after it, the resource lost what it had acknowledged. Contender "
+        "0 held nothing, and had never asked for the lock."
     )
     assert damage(*write(0, 9, 7, "fail"), audit(5, 7)).findings[0].text == (
         "The unfenced resource of lock 'lock' was read as a whole, and had write 7 of contender 0; 4.000 s later that "

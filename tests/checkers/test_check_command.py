@@ -202,7 +202,7 @@ def test_a_true_that_rests_on_nothing_says_so() -> None:
 
 def test_the_table_says_how_to_see_the_next() -> None:
     """Where there are several findings; `--verdict` only where it is needed."""
-    output = check(INVALID).output
+    output = check(CASES / "redis-failover-loses-acknowledged-writes.jsonl", "--require", "damage").output
     assert output.count("--explain 2") == 2
     assert "(1 of 2; --explain 2 shows the next)" in output
     assert "(1 of 2; --explain 2 --verdict linearizable shows the next)" in output
@@ -268,8 +268,17 @@ def test_the_graver_finding_is_told_first(tmp_path: Path) -> None:
     number = kinds.index("early-grant")
     assert number > 0
     output = check(path).output
-    assert "lease: early-grant (" in output
-    assert f"({number + 1} of {len(kinds)}, the gravest; --explain 1 shows the first)" in output
+    assert 0 < output.index("lease: early-grant (") < output.index("lease: early-expiry (")
+    assert kinds == ["early-expiry", "early-grant"]
+    assert "--explain 2 --verdict lease" not in output, "all are told"
+
+
+def test_each_kind_of_finding_is_told_once(tmp_path: Path) -> None:
+    """What somebody else's late release led to is another kind of finding than that it succeeded."""
+    output = check(CASES / "redis-py-415-steal-by-release.jsonl").output
+    told = [line.split("(")[0].strip() for line in output.splitlines() if line.startswith("  lease: ")]
+    assert told == ["lease: double-grant", "lease: early-grant", "lease: early-expiry"]
+    assert output.count("linearizable: ") == 1, "it points to those"
 
 
 def test_explaining_nothing_is_no_wrong_use() -> None:

@@ -51,7 +51,10 @@ def test_a_double_grant_names_the_first_success_after_the_grant_of_the_other() -
     assert finding.events == (3, 5, 8, 9)
     assert "the renew of its hold that contender 0 sent after that, at +3.990 s, succeeded (line 8)" in finding.text
     assert "either that grant or this success was wrong" in finding.text
-    assert "By its ttl the lease of contender 0 had run out by +2.000 s, before that grant" in finding.text
+    assert "By the ttl it was this success: the lease of contender 0 had run out by +2.000 s, before" in finding.text
+    assert finding.text.endswith("so it renewed a lease that was over.")
+    told = case("redis-py-415-steal-by-release").verdicts["lease"].findings[0].text
+    assert told.endswith("so what it released was no longer its own.")
 
 
 def test_a_success_after_the_grant_is_no_word_against_it_while_the_lease_may_run() -> None:
@@ -74,7 +77,7 @@ def test_what_was_broken_meanwhile_is_named() -> None:
         case("redis-clock-jump")
         .verdicts["lease"]
         .findings[0]
-        .text.endswith(" In that time fault 'c' (clock on n1) was active.")
+        .text.endswith(" Meanwhile fault 'c' (clock on n1) was active.")
     )
     assert "fault" not in only(case("etcd3-py-99").verdicts["lease"]).text
 
@@ -112,17 +115,52 @@ def test_by_how_much_a_grant_came_too_late_is_told() -> None:
     """A ttl counts from when it was asked for, or from where the client says that the lease began."""
     told = only(case("etcd-11456-expired-waiter").verdicts["exclusion"]).text
     assert told.endswith(
-        "The grant of contender 1 had run out before it arrived: by 14.020 s, its ttl counted from when it was "
-        "asked for (line 5); what was late nobody can tell, and one that had looked at the time would not have used it."
+        "The grant of contender 1 had run out before it arrived: its ttl of 5 s, counted from when it was asked for "
+        "(line 5), had been over for 14.020 s. It used that grant all the same, which a client that looks at the time "
+        "when the answer comes does not; whether service, network or library was late nobody can tell."
     )
+
+
+def test_a_moved_clock_is_held_against_the_ttl() -> None:
+    """The holder could not know, and the history does."""
+    told = only(case("k8s-wall-clock-step").verdicts["exclusion"]).text
+    assert "The clock of contender 0 had been moved; by its ttl its lease was over by +15.450 s." in told
+
+
+def test_a_promise_is_told_with_its_length() -> None:
+    """What was promised and when it ends; where its parts had several lengths, only the end."""
+    told = only(case("patroni-2868-not-the-ttl").verdicts["lease"]).text
+    assert "its renew of line 4 promised it 120 s, so until at least +129.980 s" in told
+    shorter = [(1, 0, "invoke renew", {"ttl": 20}), (1, 0, "ok renew")]
+    told = verdict("lease", *grant(0, 0, 0, ttl=30), *shorter, *grant(5, 5, 1, ttl=30)).findings[0].text
+    assert "its renew of line 4 promised it until at least +21.000 s" in told
+
+
+def test_whose_doing_it_was_is_told_of_every_broken_promise() -> None:
+    """An early end, a token given twice, one that fell."""
+    for name, which, at, end in (
+        ("consul-20424-early-expiry", "lease", 0, "contender 0 had not released the lock."),
+        ("etcd-17780-revision-regress", "fencing", 0, "it gave one token out twice."),
+        ("redis-6062-manual-failover", "fencing", 1, "its tokens fell."),
+    ):
+        told = case(name).verdicts[which].findings[at].text.partition(" Meanwhile ")[0]
+        assert told.endswith(f"To blame is the service, or the client library through which it was asked: {end}")
+    told = case("redis-failover-loses-acknowledged-writes").verdicts["lease"].findings[1]
+    assert told.kind == "early-expiry"
+    assert "said that it doesn't hold it any more, though this lock doesn't expire" in told.text
 
 
 def test_an_overlap_by_answers_that_can_t_both_be_right_says_what_speaks_for_whom() -> None:
     """A lease that was over by its ttl, or one that never is: then no time was promised that a grant could lie in."""
     told = only(case("redlock-rb-36-extend-revives").verdicts["exclusion"]).text
-    assert "both held it at once, though by its ttl the lease of contender 0 was over by +2.000 s (see lease)." in told
+    assert told.endswith(
+        "it granted the lock to contender 1, and yet accepted the renew that contender 0 sent later (line 8; see "
+        "lease). Contender 0 had gone on past its own deadline besides: by its ttl its lease was over by +2.000 s."
+    )
+    told = only(case("hindsight-726-pooled-session").verdicts["exclusion"]).text
+    assert told.endswith("accepted the release that contender 0 sent later (line 6; see lease).")
     told = case("redis-failover-loses-acknowledged-writes").verdicts["exclusion"].findings[0].text
-    assert "it granted contender 1 a lock that doesn't expire, and that the other had not given back (see" in told
+    assert "it granted contender 1 a lock that doesn't expire, and that contender 0 had not given back (see" in told
     assert "(the service had told it that it doesn't hold it)" in told
 
 
@@ -148,7 +186,7 @@ def test_each_reason_of_a_loss_is_told() -> None:
         (
             "vitess-8309-as-fail",
             [
-                "Contender 1 held nothing: its acquire of line 15 had failed.",
+                "of the unfenced resource. It held nothing: its acquire of line 15 had failed.",
                 "Contender 0 held lock 'lock' by its own account (granted in line 3).",
             ],
         ),
@@ -205,8 +243,8 @@ def test_a_fence_that_refuses_a_holder_because_tokens_fell_is_told() -> None:
     told = case("redis-6062-manual-failover").verdicts["fenced"]
     assert told.valid is True
     assert told.note == (
-        "the fence refused a write of a contender that held the lock, because tokens had fallen (line 21: contender 1 "
-        "with token 81, after token 91)"
+        "no stale write got through, but a write of a contender that held the lock was refused, because tokens had "
+        "fallen (line 21: contender 1 with token 81, after token 91)"
     )
     rightly = case("gc-pause-statement-job").verdicts["fenced"]
     assert rightly.note == "it refused a write (line 18: contender 0 with token 33)"
@@ -222,7 +260,7 @@ def test_a_fence_that_refuses_a_holder_because_tokens_fell_is_told() -> None:
     [
         ("etcd3-py-99", "lines 4 and 5 of lock 'lock': both were held at once, as lease says (early-grant)."),
         ("hindsight-726-pooled-session", "both were held at once, as lease says (double-grant)."),
-        ("etcd-17780-revision-regress", "two processes have the same token, as fencing says (duplicate)."),
+        ("etcd-17780-revision-regress", "two contenders have the same token, as fencing says (duplicate)."),
         ("own-token-falls", "the later one has the lower token, as fencing says (regression)."),
         (
             "consul-20424-early-expiry",
@@ -256,14 +294,15 @@ def test_stuck_says_how_the_last_hold_ended() -> None:
     assert "nobody was known to hold it" in told.text
     assert told.text.endswith(
         " The release of its last holder, contender 0, is of unknown outcome (line 6): the service may still hold it "
-        "for that contender, though by its ttl its lease was over 30.000 s after its grant (line 3)."
+        "for that contender, though by its ttl its lease was over 30.000 s after its grant (line 3), unless something "
+        "kept it alive unseen."
     )
     assert "; the bound is " in told.text
     assert 6 in told.events
     told = only(case("kazoo-732-stuck").verdicts["progress"])
     assert told.text.endswith(
-        " Its last holder, contender 0, had given it back (line 7). Contender 1, whose acquire had failed (line 5), "
-        "asks no more."
+        " Its last holder, contender 0, had given it back, and was told ok (line 7). An acquire of contender 1, which "
+        "asks no more, had failed (line 5): whatever that left behind may stand in the way."
     )
     wait = (20, 1, "invoke acquire")
     for events, ended in (
@@ -275,7 +314,7 @@ def test_stuck_says_how_the_last_hold_ended() -> None:
         ([(2, 0, "invoke release"), (2, 0, "fail release")], "The release of its last holder, contender 0, had failed"),
         (
             [(2, 0, "invoke release"), (2, 0, "ok release", {"proves": False})],
-            "Its last holder, contender 0, had given it back (line 5, with an ok that proves nothing).",
+            "Its last holder, contender 0, had given it back (line 5, an ok that proves nothing).",
         ),
     ):
         stuck = verdict("progress", *grant(0, 1, 0), *events, wait, (60, 2, "info note"), ttl=1, progress_bound=9)
@@ -300,8 +339,9 @@ def test_the_longest_wait_of_anybody_is_told() -> None:
     assert told.valid is True
     assert told.stats["longest_wait"] == 388
     assert told.note == (
-        "the longest wait of anybody was 388.000 s, in vain, of contender 1 (line 8), behind contender 0, which said "
-        "that it had lost it (line 7), and went on renewing it (52 ok, the last in line 113)"
+        "it was never free, wanted and undisturbed for longer than the bound of 150.000 s; the longest wait of anybody "
+        "was 388.000 s, in vain, of contender 1 (line 8), behind contender 0, which said that it had lost it (line 7), "
+        "and went on renewing it (52 ok, the last in line 113)"
     )
     told = case("consul-1172-2xttl").verdicts["progress"]
     assert told.note == (
