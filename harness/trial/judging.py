@@ -16,6 +16,7 @@ from harness.trial.ledger import lost_unheard
 from harness.trial.outcome import Outcome, decide
 from harness.trial.record import TrialRecord
 from harness.trial.recorder import write_json
+from harness.trial.strain import words
 from nemesis.bite import Tally
 
 
@@ -43,11 +44,12 @@ def conclude(
     tally: Tally | None,
     kept: Sequence[str],
     cancel: threading.Event,
+    strain: float | None = None,
 ) -> TrialResult:
     """Judge, write it all down, and say how it ended. The last phase of a trial, with or without a history.
 
     `tally` is that of `outcome.decide`; `kept` is handed on; `cancel` is the user's wish to stop, and ends checkers of
-    others soon.
+    others soon. `strain` is how far the machine was overcome (`strain.Strain`).
     """
     record.phase("check")
     folder = record.folder
@@ -66,8 +68,11 @@ def conclude(
         handovers=handovers,
         tally=tally,
         errors=record.errors,
+        strain=words(strain),
     )
     record.end_phases()
+    if strain is not None:
+        record.data["strain"] = {"cpu": round(strain, 3)}
     record.data["outcome"] = outcome.to_json()
     record.data["error"] = "; ".join(record.errors) or None
     with record.guard("saving trial.json"):

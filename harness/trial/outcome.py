@@ -75,12 +75,14 @@ def decide(
     handovers: int,
     tally: Tally | None = None,
     errors: Sequence[str] = (),
+    strain: str | None = None,
 ) -> Outcome:
     """The outcome of one cell from the object of `fencepost check --json` (None: the history could not be judged).
 
     `tally` is what the faults came to, None in a cell without faults. Where none landed, or all that did are known to
     have missed, nothing was tested. One that can't matter by design has been (and says why); one that doesn't measure
-    it is given the benefit of the doubt.
+    it is given the benefit of the doubt. `strain` says in words that the machine was overloaded; it is told beside
+    an outcome that isn't as expected, save for violations that no slowness can bring about.
     """
     if judgement is None or "verdicts" not in judgement:
         reasons = list(errors)
@@ -137,6 +139,9 @@ def decide(
         else "as-expected"
     )
     reasons = [*violations, *failures, *unknowns, *few, *unmet]
+    timely = not violations or any(each.startswith("progress ") for each in violations)
+    if strain is not None and word != "as-expected" and timely:
+        reasons.append(strain)
     return Outcome(word, reasons, judgement["valid"], grants, handovers, tally)
 
 

@@ -28,6 +28,7 @@ from harness.trial.judging import TrialResult, conclude
 from harness.trial.lane import Lane
 from harness.trial.record import Progress, TrialRecord
 from harness.trial.running import Running, Watch, giving_up
+from harness.trial.strain import Strain
 from harness.trial.wayout import WayOut
 
 
@@ -56,6 +57,7 @@ class Trial:
         self._watch = Watch(self._running, self._cancel)
         self._bring_up = BringUp(config, runtime, self._record, self._running, self._watch)
         self._disturbance = Disturbance(config, self._record, self._running, self._watch)
+        self._strain: Strain | None = None
         self._way_out = WayOut(config, self._record, self._running, own_lane=lane is None, keep=keep)
 
     def run(self) -> TrialResult:
@@ -85,6 +87,7 @@ class Trial:
                 tally=self._disturbance.tally,
                 kept=self._way_out.kept,
                 cancel=self._cancel,
+                strain=None if self._strain is None else self._strain.share(),
             )
         finally:
             self._record.close()
@@ -93,11 +96,13 @@ class Trial:
         """From nothing to the end of the recovery; whatever raises here is what the trial ends with."""
         self._record.begin(self._config, self._running.lane.site_id, self._runtime)
         self._bring_up.run()
+        self._strain = Strain()
         self._disturbance.warm_up()
         self._disturbance.disturb()
         self._way_out.heal()
         self._watch.check_services()
         self._disturbance.recover()
+        self._strain.share()
 
     def _leave(self) -> None:
         """Every stage runs, whatever the one before it met."""

@@ -128,6 +128,8 @@ def test_the_demo_is_a_whole_trial_in_which_a_frozen_holder_damages_the_unfenced
     came_to = {"landed": 1, "bit": 1, "missed": 0, "immune": 0}
     assert told["outcome"]["faults"] == {**came_to, "missed_by": [], "immune_by": []}
     assert told["versions"]["system"].startswith("8")
+    assert told["runtime"] == "docker"
+    assert 0 <= told["strain"]["cpu"] <= 1
     assert [phase["name"] for phase in told["phases"]][-1] == "check"
     for name in ("report.html", "ledger.jsonl", "faults.jsonl", "harness.log"):
         assert (folder / name).stat().st_size > 0, name
