@@ -95,6 +95,9 @@ def namespace(pid: Any, kind: str) -> Optional[str]:
     try:
         return os.readlink("/proc/%s/ns/%s" % (pid, kind))
     except PermissionError as error:
+        # Linux says so, too, of a process that went between the finding of the link and its reading (proc_ns_readlink).
+        if not os.path.exists("/proc/%s" % pid):
+            return None
         raise Refused(
             "the namespaces of process %s can't be read (the node needs the capability SYS_PTRACE)" % pid
         ) from error

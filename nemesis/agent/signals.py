@@ -14,6 +14,9 @@ from nemesis.agent.roles import Selection
 UNDISTURBED_SECONDS = 0.02
 """For so long nobody looks at processes that were let go on. What a program does in its first milliseconds decides what
 comes of a pause, and reading /proc takes a processor just then, which on a machine with two is half of them."""
+VFORK_SECONDS = 0.05
+"""How long the child of a vfork is let run at first. Twice as long each time after that: on a machine that is busy it
+does not get its turn sooner."""
 STOPPED = "Tt"
 """State letters of a thread that does not run: stopped by a signal, or by a tracer."""
 
@@ -31,14 +34,18 @@ def signal_process(pid: int, number: int) -> None:
 def freeze(selection: Selection, note: Callable[[Dict[int, Stat]], None], deadline: float) -> Dict[str, Any]:
     """SIGSTOP all processes of a selection, until every thread of every one of them is stopped.
 
-    A process may fork while the others are being stopped; so the tree is read again until two readings agree. `note`
-    is called with processes before they are stopped. Returns the evidence.
+    A process may fork while the others are being stopped, and one that is in the middle of a fork (of a large one, for
+    milliseconds) ends it before it stops: its child appears after a reading of the tree, and the parent is stopped by
+    the time that its state is read. So two looks in a row must find nothing new and nobody running: whoever was read as
+    stopped in the first of them can't have made anything since, and what had been made by then the second one sees.
+    `note` is called with processes before they are stopped. Returns the evidence.
     """
     held: Dict[int, Stat] = {}
-    looks = 0
-    while True:
+    looks = quiet = 0
+    patience = VFORK_SECONDS
+    while quiet < 2:
         found = selection.some() if not held else selection.now()
-        fresh = {pid: stat for pid, stat in found.items() if pid not in held}
+        fresh = {pid: stat for pid, stat in found.items() if pid not in held or held[pid].started != stat.started}
         if fresh:
             held.update(fresh)
             note(held)
@@ -52,11 +59,15 @@ def freeze(selection: Selection, note: Callable[[Dict[int, Stat]], None], deadli
             if state not in STOPPED
         }
         if not fresh and not running:
-            break
+            quiet += 1
+            continue
+        quiet = 0
         if time.monotonic() > deadline:
-            raise Refused("not all threads stopped in time; these did not: %s" % _few(running))
+            raise Refused("not all threads stopped in time; these did not: %s" % _few(running or fresh))
         if looks % 20 == 0 and "D" in running.values():
-            _release_vfork({int(where.split("/")[0]) for where, state in running.items() if state == "D"}, held)
+            parents = {int(where.split("/")[0]) for where, state in running.items() if state == "D"}
+            _release_vfork(parents, held, min(patience, deadline - time.monotonic()))
+            patience *= 2
         if running:
             time.sleep(0.0005)
     alive = {pid: stat for pid, stat in held.items() if is_same(pid, stat.started)}
@@ -68,8 +79,9 @@ def freeze(selection: Selection, note: Callable[[Dict[int, Stat]], None], deadli
     }
 
 
-def _release_vfork(parents: Set[int], held: Dict[int, Stat]) -> None:
-    """Let the children of these processes run for a moment, and stop them again.
+def _release_vfork(parents: Set[int], held: Dict[int, Stat], patience: float) -> None:
+    """Let the children of these processes run until they let go of their parents, for so many seconds at most, and stop
+    them again.
 
     A thread that called vfork() waits, deaf to all signals (state D), until its child runs another program or ends.
     When the child was stopped before that, the parent never stops. Shells, Go and the JVM start programs so.
@@ -77,7 +89,7 @@ def _release_vfork(parents: Set[int], held: Dict[int, Stat]) -> None:
     children = [stat.pid for stat in all_processes().values() if stat.parent in parents and stat.pid in held]
     for pid in children:
         signal_process(pid, signal.SIGCONT)
-    end = time.monotonic() + 0.05
+    end = time.monotonic() + patience
     while time.monotonic() < end and any("D" in thread_states(pid).values() for pid in parents):
         time.sleep(0.0002)
     for pid in children:
