@@ -209,6 +209,11 @@ class Hold:
         return order is not None and not order.over()
 
     @property
+    def was_told_to_hold(self) -> bool:
+        """Whether it was ordered to hold at any time, let go by now or not."""
+        return self._order is not None
+
+    @property
     def believes(self) -> bool:
         """Whether the contender still believes that it holds."""
         return self._lost is None

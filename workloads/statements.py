@@ -17,7 +17,8 @@ One to `idempotent` is no write, for it is no twin: it is a `send` with `world`,
 ok `taken` and `swallowed`; no verdict looks at it.
 
 While its holder is told to hold, a job stays with the batch that it renders: so a pause comes in its middle, and not in
-the few milliseconds between two.
+the few milliseconds between two. The time that it stayed counts as work: let go, it releases after the batch in its
+hands, instead of going through all that it had planned, which may take longer than a lease from when it woke.
 """
 
 from __future__ import annotations
@@ -88,11 +89,14 @@ class StatementsWorkload(Jobs[int]):
         return batches, batches * (values["render_min"] + values["render_max"]) / 2
 
     def _work(self, hold: Hold, batches: int) -> None:
-        """Send so many batches, or until the hold is lost or the contender stopped; at least one is tried."""
+        """Send so many batches, or until the hold is lost or the contender stopped; at least one is tried.
+
+        One that was told to hold sends what it has in its hands, and then leaves as soon as it was let go.
+        """
         contender, values = self._contender, self.resolved
         while True:
             self._batch(hold, contender.random.uniform(values["render_min"], values["render_max"]))
-            batches -= 1
+            batches = 0 if hold.was_told_to_hold else batches - 1
             if not hold.believes or contender.stopping.is_set() or (batches <= 0 and hold.leave()):
                 return
 

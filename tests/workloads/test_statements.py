@@ -12,7 +12,7 @@ import pytest
 from tests.workloads.scripted import Stage, pause
 from tests.workloads.test_hold import hold_of
 from workloads import statements
-from workloads.contender import Order
+from workloads.contender import Hold, Order
 from workloads.mailing import Look
 from workloads.resource import Attempts, ResourceError, Stale
 from workloads.statements import StatementsWorkload
@@ -143,6 +143,27 @@ def test_whoever_wakes_from_a_pause_sends_what_it_had_in_its_hands(monkeypatch: 
     assert paper.came == ["unfenced", "fenced", "idempotent"]
     order.let_go()
     hold.release()
+    stage.events()
+
+
+def test_whoever_was_told_to_hold_leaves_when_it_is_let_go_whatever_it_had_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Having slept through its lease, it would go on for longer than another: nobody could blame the pause for that."""
+    stage, paper = Stage(guarded=False), Paper()
+    made, hold, order = job(stage, paper), hold_of(stage), Order("h1", 60.0)
+    batch = made._batch
+
+    def paused(hold: Hold, seconds: float) -> None:
+        """The order comes in a batch, and so does its end."""
+        assert hold.keep(order)
+        order.let_go()
+        batch(hold, seconds)
+
+    monkeypatch.setattr(made, "_batch", paused)
+    made._work(hold, 50)
+    hold.release()
+    assert paper.came == ["unfenced", "fenced", "idempotent"]
     stage.events()
 
 
