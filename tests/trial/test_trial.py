@@ -95,6 +95,27 @@ def landed(folder: Path) -> dict[str, Any] | None:
     return json.loads(lines[0]) if lines else None
 
 
+def assert_the_pause_is_blamed(folder: Path, findings: list[dict[str, Any]]) -> None:
+    """Of what the paused one believed while another did, the pause is to blame, if it left within a ttl of its waking.
+
+    All is naive in the demo: on a machine that is so busy that somebody gets no turn for a ttl, that one goes on past
+    its own deadline, and is blamed for it.
+    """
+    meta, *lines = map(json.loads, (folder / "history.jsonl").read_text().splitlines())
+    start, stop = (line for line in lines if line.get("f") == "fault")
+    blamed = []
+    for finding in findings:
+        grants = [lines[number - 2] for number in finding["events"]]
+        earlier, later = sorted(grants[:2], key=lambda grant: grant["time"])
+        until = later["time"] / 1e9 + finding["seconds"]
+        if earlier["process"] in start["processes"]:
+            blamed.append(finding["blame"])
+            assert finding["blame"] == ("pause" if until <= stop["time"] / 1e9 + meta["ttl"] else "client"), finding
+        else:
+            assert finding["blame"] == "client", finding
+    assert "pause" in blamed
+
+
 def test_the_demo_is_a_whole_trial_in_which_a_frozen_holder_damages_the_unfenced_resource_alone(
     engine: docker.DockerClient, tmp_path: Path
 ) -> None:
@@ -123,7 +144,7 @@ def test_the_demo_is_a_whole_trial_in_which_a_frozen_holder_damages_the_unfenced
         ("lease", "fencing", "fenced", "faults"), True
     )
     assert verdicts["damage"]["valid"] is False
-    assert {finding["blame"] for finding in verdicts["exclusion"]["findings"]} == {"pause"}
+    assert_the_pause_is_blamed(folder, verdicts["exclusion"]["findings"])
     assert told["outcome"]["word"] == "as-expected"
     came_to = {"landed": 1, "bit": 1, "missed": 0, "immune": 0}
     assert told["outcome"]["faults"] == {**came_to, "missed_by": [], "immune_by": []}
@@ -198,12 +219,13 @@ def test_faults_without_teeth_are_told_from_those_that_bite(engine: docker.Docke
 def test_a_frozen_leader_is_let_go_on_when_it_matters_most(tmp_path: Path) -> None:
     """Somebody holds through the freeze and renews at the new leader; it ends when the old leader's own count of that
     lease is over, and the witness is let go once it was seen what that did to its hold.
+
+    The witness is naive: a guarded one gives its hold up where the election takes longer than its lease, as it does on
+    a machine that is busy, and then there is no moment. A new leader gives every lease its full ttl again.
     """
-    words = ("--contenders", "2", "--warmup", "0.5", "--duration", "12", "--fault-on", "12", "--recovery", "0.5")
-    least = ("--min-grants", "1", "--min-handovers", "0")
-    done = fencepost(
-        "run", "etcd", "--fault", "freeze-leader", *words, *least, "--results", str(tmp_path), "--name", "t"
-    )
+    words = ("--naive", "--contenders", "2", "--warmup", "0.5", "--recovery", "0.5")
+    words += ("--duration", "12", "--fault-on", "12", "--min-grants", "1", "--min-handovers", "0")
+    done = fencepost("run", "etcd", "--fault", "freeze-leader", *words, "--results", str(tmp_path), "--name", "t")
     folder = tmp_path / "t"
     assert done.returncode in (0, 1), done.stdout + done.stderr  # 1: it did harm, as it should now and then
     lines = [json.loads(line) for line in (folder / "faults.jsonl").read_text().splitlines()]
@@ -216,9 +238,10 @@ def test_a_frozen_leader_is_let_go_on_when_it_matters_most(tmp_path: Path) -> No
     assert start["time"] < witness["renewed_ns"] < stop["time"]
     assert witness["promise_end_ns"] < stop["time"] < start["time"] + 12e9
     assert witness["leads"] not in (None, *start["targets"])
-    assert witness["came_to"] in ("it holds on", "it was told that it does not hold", "it ended its hold (lost)")
-    [order] = [event for event in events(folder) if event["f"] == "hold" and event["holds"]][:1]
-    [let_go] = [event for event in events(folder) if event["f"] == "let_go" and event["id"] == order["id"]]
+    assert witness["came_to"] in ("it holds on", "it was told that it does not hold", "its promise is over")
+    mine = [event for event in events(folder) if event["process"] == int(witness["node"][1:])]
+    order = [event for event in mine if event["f"] == "hold" and event["holds"] and event["time"] < start["time"]][-1]
+    [let_go] = [event for event in mine if event["f"] == "let_go" and event["id"] == order["id"]]
     assert order["time"] < start["time"] < stop["time"] < let_go["time"]
 
 
