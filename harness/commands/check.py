@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness import plain
+from harness.commands.helping import GroupedCommand
 from harness.errors import HistoryError, UsageError
 
 if TYPE_CHECKING:
@@ -67,20 +68,27 @@ class _Result:
 
 @click.command(
     "check",
+    cls=GroupedCommand,
+    headings={
+        "What is printed": ("explain", "verdict", "as_json", "certificates"),
+        "How it is judged": ("require", "no_owners", "partial"),
+        "How it is read": ("format_", "release_fail", "maps", "ttl"),
+    },
     epilog="""\b
 Examples:
-  fencepost check results/my-trial                    # a table, and what went wrong in words
-  fencepost check cases/*.jsonl --json                # the same for programs
-  fencepost check results/my-trial --explain 1        # the events around the first finding, by contender
-  fencepost check results/matrix-1                    # all trials of a matrix
-  fencepost check history.jsonl.zst                   # compressed ones as they are, .gz too
+  fencepost check results/my-trial              # a table, and what went wrong
+  fencepost check cases/*.jsonl --json          # the same for programs
+  fencepost check results/my-trial --explain 1  # the events around a finding
+  fencepost check results/matrix-1              # all trials of a matrix
+  fencepost check history.jsonl.zst             # compressed ones as they are
   ssh host cat history.jsonl.gz | fencepost check -
   fencepost check history.jsonl --require lease,fencing
   fencepost check history.edn --no-owners --release-fail released
   fencepost check ops.json --map time=timestamp --map token=value.fence
 
 \b
-Exit code: 1 when a history is invalid, else 2 when one can't be read, else 3 when one is unknown, else 0.""",
+Exit code: 1 when a history is false, else 2 when one can't be read,
+else 3 when one is unknown, else 0.""",
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="One object for each PATH, as a list.")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness import plain
-from harness.commands.options import chosen, folder_name, runtime_option
+from harness.commands.options import chosen, folder_name, results_option, runtime_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,9 +71,9 @@ TURN_SECONDS = 2.0
 @click.option(
     "--open/--no-open", "opens", default=True, help="Whether to open the page in a browser, where there is one."
 )
-@click.option("--seed", type=int, help="Of all that is drawn by lot; drawn and recorded when not given.")
-@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
-@click.option("--name", help="The trial's folder in the results (default: time and demo).")
+@click.option("--seed", type=int, metavar="N", help="Of all that is drawn by lot; drawn and recorded when not given.")
+@results_option
+@click.option("--name", metavar="NAME", help="The trial's folder there (default: time and demo).")
 @runtime_option
 def command(opens: bool, seed: int | None, results: Path, name: str | None, runtime_name: str) -> None:
     """The famous story in a minute: a paused lock holder wakes, and customers get two statements.

@@ -20,13 +20,13 @@ from harness.history.exports import to_edn, to_porcupine
     epilog="""\b
 Examples:
   fencepost export edn results/my-trial history.edn
-  fencepost export porcupine cases/clean-handover.jsonl handover.log --lock lock
+  fencepost export porcupine cases/clean-handover.jsonl handover.log
   fencepost export edn results/my-trial - | gzip > history.edn.gz""",
 )
 @click.argument("notation", metavar="NOTATION", type=click.Choice(["edn", "porcupine"]))
 @click.argument("source", metavar="HISTORY", type=click.Path(exists=True, allow_dash=True))
 @click.argument("target", metavar="OUT", type=click.Path(dir_okay=False, allow_dash=True))
-@click.option("--lock", help="Which lock to write (porcupine; needed when there are several).")
+@click.option("--lock", metavar="NAME", help="Which lock to write (porcupine; needed when there are several).")
 def command(notation: str, source: str, target: str, lock: str | None) -> None:
     """Write a history in another notation, for other checkers.
 

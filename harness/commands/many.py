@@ -22,8 +22,9 @@ from harness.commands.view import (
     left_out,
     needs,
     outcome_text,
+    phase_words,
+    print_results,
     reason_lines,
-    results_shown,
     system_words,
 )
 from harness.matrix import MatrixRun, Plan
@@ -60,7 +61,7 @@ def run_plan(plan: Plan, runtime: Runtime, begin: Callable[[threading.Event], Ma
 
             def started(cell: str, progress: Progress) -> None:
                 if not screen.is_terminal:
-                    progress.on_line = lambda line: watcher.line(f"{cell}: {line}")
+                    progress.on_line = lambda line: watcher.line(f"{cell}: {phase_words(line)}")
 
             def finished(result: TrialResult) -> None:
                 line = outcome_text(result.outcome)
@@ -112,7 +113,7 @@ def _tell(screen: Console, run: MatrixRun, found: Sequence[TrialResult]) -> str:
     if run.plan.repeated:
         screen.print(pooled_table(run))
     else:
-        screen.print(results_shown(found, screen))
+        print_results(found, screen)
     words = list(run.words) or [result.outcome.word for result in found]
     if run.budget is not None and len(found) < len(run.plan.cells):
         words.append("inconclusive")  # there was no time for some of the cells

@@ -10,12 +10,15 @@ from typing import Any
 
 import click
 
+from harness.commands.helping import GroupedCommand
 from harness.commands.options import (
+    HEADINGS,
     chosen,
     duration,
     folder_name,
     given,
     repeat_options,
+    results_option,
     runtime_option,
     trial_options,
 )
@@ -23,9 +26,11 @@ from harness.errors import UsageError
 from harness.runtime.choice import AUTO
 
 
-@click.command()
+@click.command(cls=GroupedCommand, headings={"The matrix": ("jobs", "only_list"), **HEADINGS})
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("-j", "--jobs", type=click.IntRange(1, 64), help="Trials side by side (default: two for each core).")
+@click.option(
+    "-j", "--jobs", type=click.IntRange(1, 64), metavar="N", help="Trials side by side (default: two a core)."
+)
 @click.option("--list", "only_list", is_flag=True, help="Only list the cells, and those left out.")
 @repeat_options
 @click.option(
@@ -43,8 +48,8 @@ from harness.runtime.choice import AUTO
     help="Which runs keep their folders (default all); telling: not as expected, the first, the first seen, the worst.",
 )
 @trial_options
-@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
-@click.option("--name", help="The matrix's folder in the results (default: time and file name).")
+@results_option
+@click.option("--name", metavar="NAME", help="The matrix's folder there (default: time and file name).")
 @runtime_option
 def command(
     file: Path | None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -40,30 +41,47 @@ def pairs(flag: str, given: tuple[str, ...], marks: Sequence[str] = ()) -> dict[
 
 
 _OPTIONS = [
-    click.option("--client", help="The contenders' lock client, by its name (default: the system's own)."),
-    click.option("--contenders", type=int, help="How many contenders (default 5)."),
-    click.option("--guarded/--naive", "guarded", default=None, help="Whether contenders check their own deadline."),
-    click.option("--ttl", type=float, help="The lease in seconds (default 2)."),
-    click.option("--seed", type=int, help="Of all that is drawn by lot; drawn and recorded when not given."),
-    click.option("--warmup", type=float, help="Seconds without faults at the start."),
     click.option(
-        "--duration", type=float, help="Seconds during which faults are applied (default 20, or more for two of them)."
+        "--client", metavar="NAME", help="The contenders' lock client, by its name (default: the system's own)."
+    ),
+    click.option("--contenders", type=int, metavar="N", help="How many contenders (default 5)."),
+    click.option(
+        "--guarded/--naive",
+        "guarded",
+        default=None,
+        help="Whether contenders check their own deadline before they act (default: guarded).",
+    ),
+    click.option("--ttl", type=float, metavar="SECONDS", help="The lease (default 2)."),
+    click.option("--seed", type=int, metavar="N", help="Of all that is drawn by lot; drawn and recorded if not given."),
+    click.option("--warmup", type=float, metavar="SECONDS", help="Without faults, at the start."),
+    click.option(
+        "--duration", type=float, metavar="SECONDS", help="With faults (default 20, or more for two of them)."
     ),
     click.option(
-        "--fault-on", type=float, help="Seconds that each fault lasts (default: so long that it bites on this system)."
+        "--fault-on",
+        type=float,
+        metavar="SECONDS",
+        help="How long each fault lasts (default: so long that it bites on this system).",
     ),
-    click.option("--fault-off", type=float, help="Seconds between two faults, at least."),
+    click.option("--fault-off", type=float, metavar="SECONDS", help="Between two faults, at least."),
     click.option("--schedule", multiple=True, metavar="KEY=VALUE", help="When faults come, e.g. kind=triggered."),
-    click.option("--recovery", type=float, help="Seconds without faults at the end."),
+    click.option("--recovery", type=float, metavar="SECONDS", help="Without faults, at the end."),
     click.option(
         "--progress-bound",
         type=float,
+        metavar="SECONDS",
         help="Longest acceptable wait for a free lock (default: what this system needs).",
     ),
-    click.option("--min-grants", type=int, help="Fewer grants, and the cell is inconclusive (default 10)."),
-    click.option("--min-handovers", type=int, help="Fewer hand-overs, and the cell is inconclusive (default 4)."),
-    click.option("--uncertainty", type=float, help="By how many seconds stamps of two processes may disagree."),
-    click.option("--rate-tolerance", type=float, help="By which share two clocks may run apart (default 0.001)."),
+    click.option(
+        "--min-grants", type=int, metavar="N", help="With fewer grants it proves nothing: inconclusive (default 10)."
+    ),
+    click.option("--min-handovers", type=int, metavar="N", help="The same for hand-overs (default 4)."),
+    click.option(
+        "--uncertainty", type=float, metavar="SECONDS", help="By how much stamps of two processes may disagree."
+    ),
+    click.option(
+        "--rate-tolerance", type=float, metavar="SHARE", help="By which share two clocks may run apart (default 0.001)."
+    ),
     click.option("--system-option", multiple=True, metavar="KEY=VALUE", help="An option of the system."),
     click.option("--fault-option", multiple=True, metavar="KEY=VALUE", help="A parameter of the fault."),
     click.option("--workload-option", multiple=True, metavar="KEY=VALUE", help="A parameter of the workload."),
@@ -74,14 +92,29 @@ _OPTIONS = [
     click.option("--expect", multiple=True, metavar="VERDICT=VALUE", help="Expect true, false, unknown or any."),
 ]
 _REPEATS = [
-    click.option("--repeat", type=int, metavar="N", help="Run each cell N times, with seeds that follow from its one."),
+    click.option(
+        "--repeat", type=int, metavar="N", help="Run each trial N times, with seeds that follow from its one."
+    ),
     click.option(
         "--until",
         multiple=True,
         metavar="KEY=VALUE",
-        help="Stop a cell early: violations=N, runs=N, minutes=N; whichever comes first.",
+        help="Stop that early: violations=N, runs=N, minutes=N; whichever comes first.",
     ),
 ]
+HEADINGS = {
+    "What to run": (
+        "fault", "fault_option", "workload", "workload_option", "client", "contenders", "guarded", "ttl", "seed",
+    ),
+    "The cluster": ("servers", "system_option", "secret", "image", "runtime_name"),
+    "The schedule": ("warmup", "duration", "fault_on", "fault_off", "schedule", "recovery"),
+    "Judging": (
+        "expect", "progress_bound", "min_grants", "min_handovers", "uncertainty", "rate_tolerance",
+    ),
+    "Several runs": ("repeat", "until", "time_", "resume", "jobs"),
+    "Where": ("results", "name", "keep"),
+}  # fmt: skip
+"""What `--help` of `run` and `matrix` shows below which heading."""
 FOLDER_NAME = re.compile(r"\w[\w.+-]{0,99}")
 
 
@@ -110,6 +143,18 @@ def trial_options(function: F) -> F:
     return function
 
 
+def results_option(function: F) -> F:
+    """Adds `--results`."""
+    return click.option(
+        "--results",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        default=Path("results"),
+        show_default=True,
+        help="The folder of all results.",
+    )(function)
+
+
 def runtime_option(function: F) -> F:
     """Adds `--runtime`, as `runtime_name`; `chosen` makes a runtime of it."""
     return click.option(
@@ -119,7 +164,7 @@ def runtime_option(function: F) -> F:
         show_default=True,
         envvar=VARIABLE,
         metavar="NAME",
-        help="Where the nodes live: docker, local (namespaces of this machine), auto (Docker where an engine answers).",
+        help="Where nodes live: docker, local (namespaces of this machine), auto (Docker where an engine answers).",
     )(function)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import threading
 import time
@@ -12,7 +13,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness import plain
-from harness.commands.options import chosen, folder_name, given, repeat_options, runtime_option, trial_options
+from harness.commands.helping import GroupedCommand
+from harness.commands.options import (
+    HEADINGS,
+    chosen,
+    folder_name,
+    given,
+    repeat_options,
+    results_option,
+    runtime_option,
+    trial_options,
+)
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,22 +32,30 @@ if TYPE_CHECKING:
     from harness.trial.config import TrialConfig
 
 
-@click.command()
+@click.command(cls=GroupedCommand, headings=HEADINGS)
 @click.argument("system")
-@click.option("--fault", default="none", show_default=True, help="What is broken: KIND-TARGET, see `fencepost list`.")
-@click.option("--workload", help="What contenders do (default lock).")
-@click.option("--servers", type=int, help="How many servers (default: the system's usual number).")
+@click.option(
+    "--fault",
+    metavar="KIND-TARGET",
+    default="none",
+    show_default=True,
+    help="What is broken, and where; `fencepost list faults` has them all.",
+)
+@click.option("--workload", metavar="NAME", help="What contenders do (default lock).")
+@click.option("--servers", type=int, metavar="N", help="How many servers (default: the system's usual number).")
 @repeat_options
-@click.option("-j", "--jobs", type=click.IntRange(1, 64), help="Trials side by side with --repeat (default 1).")
+@click.option("-j", "--jobs", type=click.IntRange(1, 64), metavar="N", help="Trials side by side, with --repeat.")
 @trial_options
-@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
-@click.option("--name", help="The trial's folder in the results (default: time, system, fault).")
+@results_option
+@click.option("--name", metavar="NAME", help="The trial's folder there (default: time, system, fault).")
 @click.option("--keep", is_flag=True, help="Leave the nodes running afterwards, and say how to look inside.")
 @runtime_option
 def command(
     system: str, results: Path, name: str | None, keep: bool, runtime_name: str, jobs: int | None, **options: Any
 ) -> None:
     """Run one trial of SYSTEM and say what its history proves; with --repeat several, and in how many it was seen.
+
+    `fencepost list` names the systems and what can be broken.
 
     \b
     Exit codes: 0 as expected, 1 a violation that was not expected, 2 usage,
@@ -48,10 +67,19 @@ def command(
       fencepost run redis --fault clock-leader --fault-option offset=60
       fencepost run zookeeper --fault freeze-holder --naive --ttl 3
       fencepost run etcd --servers 5 --fault kill-leader --keep
-      fencepost run redis --fault clock-leader --repeat 20 --until violations=1 -j 2
+      fencepost run redis --fault clock-leader --repeat 20 --until violations=1
     """
     from harness.commands.interrupt import attended
-    from harness.commands.view import Watcher, console, needs, outcome_text, reason_lines, results_shown
+    from harness.commands.view import (
+        Watcher,
+        beside_lines,
+        console,
+        needs,
+        outcome_text,
+        phase_words,
+        print_results,
+        reason_lines,
+    )
     from harness.matrix import take_rule
     from harness.results import make, taken
     from harness.trial import Progress, Trial, TrialResult
@@ -84,15 +112,15 @@ def command(
     def trial() -> TrialResult:
         folder = make(results, name, usual)
         with Watcher(screen, lambda: {folder.name: progress}, title=config.describe()) as watcher:
-            progress.on_line = watcher.line
+            progress.on_line = lambda line: watcher.line(phase_words(line))
             return Trial(config, folder, runtime, cancel=cancel, progress=progress, keep=keep).run()
 
     result = attended(trial, stop=cancel.set, sweep=(lambda seconds: []) if keep else runtime.sweep)
 
     screen.print()
-    screen.print(results_shown([result], screen))
-    if result.outcome.reasons:
-        screen.print(reason_lines(result.outcome.reasons))
+    print_results([result], screen)
+    if told := [*result.outcome.reasons, *beside_lines(result)]:
+        screen.print(reason_lines(told))
     for line in (result.tally or {}).get("words", ()):
         screen.print(f"  {plain.line(line)}", markup=False, soft_wrap=True)
     if result.config.expect_reason:
@@ -101,6 +129,9 @@ def command(
     screen.print(outcome_text(result.outcome), f"- history, verdicts and logs are in {result.folder}")
     if result.report is not None:
         screen.print(f"report: {result.report}", markup=False, soft_wrap=True)
+    if any(result.verdicts.get(name) is False for name in result.required):
+        look = shlex.join(["fencepost", "check", str(result.folder), "--explain", "1"])
+        screen.print(f"look:   {look}  (what led to it, event by event)", markup=False, soft_wrap=True)
     screen.print(f"again:  {config.repeat_command(runtime.name)}", markup=False, soft_wrap=True)
     for line in needs(config.variables()):
         screen.print(f"needs:  {line}", markup=False, soft_wrap=True)

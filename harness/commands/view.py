@@ -20,6 +20,7 @@ from rich.text import Text
 
 from checkers.words import beside
 from harness import plain, redaction, secrets
+from harness.report.words import statement
 from harness.trial import Progress, TrialResult
 from harness.trial.config import TrialConfig
 from harness.trial.outcome import Outcome
@@ -34,6 +35,19 @@ STYLES = {
 VERDICT_ORDER = (
     "exclusion", "lease", "fencing", "linearizable", "fenced", "damage", "conduct", "progress", "faults",
 )  # fmt: skip
+
+
+PHASES = {
+    "turn": "turn: waits until no other trial is starting on this machine",
+    "start": "start: servers, contenders and the resource come up",
+    "warm-up": "warm-up: contenders work, nothing is broken yet",
+    "faults": "faults: the part in which things are broken; a node says itself what landed and was undone",
+    "recovery": "recovery: all is mended; who can't get on now is stuck",
+    "stop": "stop: contenders leave, and the resource is read as a whole",
+    "take-down": "take-down: logs are fetched, nodes removed",
+    "check": "check: verdicts are decided, from the history alone",
+}
+"""What a trial says of itself by a word, said to people who have never seen one."""
 
 
 class Screen(Console):
@@ -153,9 +167,19 @@ class Watcher:
         return table
 
 
+def phase_words(line: str) -> str:
+    """A line that a trial says of itself, its phases in words."""
+    return PHASES.get(line, line)
+
+
+def _width(table: Table, screen: Console) -> int:
+    """The columns that a table takes when nothing of it is wrapped or cut."""
+    return table.__rich_measure__(screen, screen.options.update(max_width=10_000)).maximum
+
+
 def _fits(table: Table, screen: Console) -> bool:
     """Whether nothing of a table must be wrapped or cut on this screen."""
-    return table.__rich_measure__(screen, screen.options.update(max_width=10_000)).maximum <= screen.width
+    return _width(table, screen) <= screen.width
 
 
 def _now(progress: Progress) -> list[str | Text]:
@@ -235,6 +259,27 @@ def results_shown(results: Sequence[TrialResult], screen: Console) -> Renderable
     caption = _caption(results)
     below = [] if caption is None else [Text(caption, style="yellow")]
     return Group(*(part for result in results for part in _paragraph(result)), *below)
+
+
+def print_results(results: Sequence[TrialResult], screen: Console) -> None:
+    """Print what the trials came to. A pipe or a file has no edge: there it is always the table, a line a trial."""
+    width = screen.width
+    if not screen.is_terminal:
+        screen.width = max(width, _width(results_table(results), screen))
+    try:
+        screen.print(results_shown(results, screen))
+    finally:
+        screen.width = width
+
+
+def beside_lines(result: TrialResult) -> list[str]:
+    """What is false of a trial and not required, a sentence each: its reasons tell only of what decided."""
+    told = {*result.required, *result.config.expect}
+    return [
+        f"{name} is false, and not required: {statement(name, 'false')}"
+        for name, value in result.verdicts.items()
+        if value is False and name not in told
+    ]
 
 
 def _paragraph(result: TrialResult) -> Iterable[RenderableType]:

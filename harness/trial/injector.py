@@ -337,10 +337,11 @@ class Injector:
         elif bite is not None:
             event["bit_reason"] = bite
         self._recorder.fault(event, evidence, target)
-        hit = f" {', '.join(what.targets)}" if isinstance(what, Started) else ""
-        self.said(f"{name} {fault.kind}{hit} {phase}: {what.receipt}" + (f" ({what.reason})" if what.reason else ""))
+        hit = f" on {', '.join(what.targets)}" if isinstance(what, Started) and what.targets else ""
+        why = f" ({what.reason})" if what.reason else ""
+        self.said(f"{name}: {fault.kind}{hit} {'begins' if phase == 'start' else 'ends'}: {what.receipt}{why}")
         if isinstance(bite, Bite):
-            word = "immune" if bite.bit == "immune" else "bit" if bite.bit else "missed"
+            word = "was immune" if bite.bit == "immune" else "bit" if bite.bit else "missed"
             self.said(f"{name} {word}: {bite.reason}" + (f"; {bite.remedy}" if bite.remedy else ""))
 
 

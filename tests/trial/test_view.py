@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,16 @@ import pytest
 from rich.console import Console
 
 from harness.commands.list import _wrapped as listed
-from harness.commands.view import Watcher, left_out, results_shown, results_table
+from harness.commands.view import (
+    PHASES,
+    Watcher,
+    beside_lines,
+    left_out,
+    phase_words,
+    print_results,
+    results_shown,
+    results_table,
+)
 from harness.trial import Progress, TrialResult
 from harness.trial.config import from_mapping
 from harness.trial.outcome import Outcome
@@ -95,3 +105,36 @@ def test_a_listing_is_as_wide_as_the_terminal_and_whole_in_a_pipe(monkeypatch: p
     assert all(len(each) <= 60 for each in (first, *rest))
     assert all(each.startswith(" " * 10) and each[10] != " " for each in rest)
     assert " ".join(" ".join((first, *rest)).split()) == " ".join(line.split())
+
+
+def test_in_a_pipe_it_is_a_table_however_wide() -> None:
+    """A file has no edge: a line for each trial can be compared and searched, and no verdict is cut."""
+    into = StringIO()
+    console = Console(width=100, file=into)
+    print_results([result("violation", lease=False), result(damage=False)], console)
+    heading, first, second, *below = into.getvalue().splitlines()
+    assert heading.split()[:3] == ["system", "fault", "came"]
+    assert first.split()[-1] == "violation"
+    assert second.split()[-1] == "as-expected"
+    assert " ".join(below).split()[0] == "as-expected"
+    assert console.width == 100, "what follows is wrapped as before"
+    narrow = StringIO()
+    print_results([result("violation", lease=False)], Console(width=80, file=narrow, force_terminal=True))
+    assert "system" not in narrow.getvalue()
+
+
+def test_what_is_false_and_not_required_is_told_in_a_sentence() -> None:
+    """The reasons of an outcome are silent on it, and its name alone says little to somebody new."""
+    assert beside_lines(result("violation", lease=False, exclusion=False)) == [
+        "exclusion is false, and not required: Two contenders believed at once that they held the lock."
+    ]
+    assert beside_lines(result(expect={"exclusion": False}, exclusion=False, damage="unknown")) == []
+
+
+def test_every_phase_of_a_trial_is_told_in_words() -> None:
+    """And begins with the word by which the live table and trial.json know it."""
+    sources = "".join(path.read_text() for path in (Path(__file__).parents[2] / "harness" / "trial").glob("*.py"))
+    named = set(re.findall(r'\.phase\("([^"]+)"\)', sources))
+    assert named == set(PHASES)
+    assert all(told.startswith(f"{name}: ") for name, told in PHASES.items())
+    assert phase_words("f1: clock on n1 begins: landed") == "f1: clock on n1 begins: landed"
