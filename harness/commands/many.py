@@ -123,8 +123,6 @@ def _tell(screen: Console, run: MatrixRun, found: Sequence[TrialResult]) -> str:
     for result in found:
         if result.outcome.word != "as-expected":
             screen.print(reason_lines(result.outcome.reasons, f"{result.folder.name}: "))
-        elif result.config.expect_reason and not run.plan.repeated:
-            screen.print(reason_lines([result.config.expect_reason], f"{result.folder.name}: as expected: "))
     for path in run.aside:
         screen.print(f"  left by a run that did not end, which was run again: {path}", markup=False, soft_wrap=True)
     if run.aside:

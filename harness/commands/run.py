@@ -123,7 +123,7 @@ def command(
         screen.print(reason_lines(told))
     for line in (result.tally or {}).get("words", ()):
         screen.print(f"  {plain.line(line)}", markup=False, soft_wrap=True)
-    if result.config.expect_reason:
+    if result.config.expect_reason and result.outcome.word != "as-expected":
         screen.print(f"  expected: {plain.line(result.config.expect_reason)}", markup=False)
     screen.print()
     screen.print(outcome_text(result.outcome), f"- history, verdicts and logs are in {result.folder}")

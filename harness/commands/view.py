@@ -262,12 +262,20 @@ def results_shown(results: Sequence[TrialResult], screen: Console) -> Renderable
 
 
 def print_results(results: Sequence[TrialResult], screen: Console) -> None:
-    """Print what the trials came to. A pipe or a file has no edge: there it is always the table, a line a trial."""
-    width = screen.width
+    """Print what the trials came to, and why those did that were expected to come out otherwise than true.
+
+    A pipe or a file has no edge: there it is always the table, a line a trial.
+    """
+    width, table = screen.width, results_table(results)
     if not screen.is_terminal:
-        screen.width = max(width, _width(results_table(results), screen))
+        screen.width = max(width, _width(table, screen))
     try:
         screen.print(results_shown(results, screen))
+        if _fits(table, screen):  # paragraphs say it each in its place
+            for result in results:
+                if result.outcome.word == "as-expected" and result.config.expect_reason:
+                    why = f"{result.folder.name}: as expected: {result.config.expect_reason}"
+                    screen.print(reason_lines([why]))
     finally:
         screen.width = width
 
@@ -287,6 +295,8 @@ def _paragraph(result: TrialResult) -> Iterable[RenderableType]:
     config, outcome = result.config, result.outcome
     head = Text(f"{system_words(config)}  {config.fault_words()}  {_guarded(config)}: ", style="bold")
     yield head.append_text(outcome_text(outcome))
+    if outcome.word == "as-expected" and config.expect_reason:
+        yield Padding(Text(plain.line(config.expect_reason)), (0, 0, 0, 2))
     counted = f"{outcome.grants} grants, {outcome.handovers} hand-overs"
     yield Padding(Text(counted + (f"; {outcome.faults}" if outcome.faults else "")), (0, 0, 0, 2))
     groups: dict[str, tuple[Text, list[str]]] = {}

@@ -106,7 +106,7 @@ def write(folder: Path, out: Path | None = None) -> Path:
         "left_out": {(out.cell.system, out.cell.fault): out.rule for out in matrix.left_out},
         "counts": [(*shown, number) for shown, number in outcomes.most_common()],
         "anew": _anew(trials),
-        "short": _short(trials),
+        "short": _short(trials, differing),
         "surprises": _surprises(folder, target, trials),
         "compared": _compared(table, systems),
         "pivots": _pivots(table, systems, faults),
@@ -328,9 +328,11 @@ def _badge(trial: Trial, name: str) -> Badge:
 # -- in words
 
 
-def _short(trials: Sequence[Trial]) -> list[tuple[str, str, str]]:
-    """What was violated, by whom, under what: (tone, head, sentence), the gravest first."""
-    said: list[tuple[str, str, str]] = []
+def _short(trials: Sequence[Trial], differing: Sequence[str]) -> list[tuple[str, str, list[str]]]:
+    """What was violated, by whom, under what: (tone, head, a sentence for each system), the gravest first."""
+    said: list[tuple[str, str, list[str]]] = []
+    told: set[str] = set()
+    names = _names(trials, differing)
     for name, head, tone in (
         ("lease", "Promises broken", "bad"),
         ("fencing", "Tokens out of order", "bad"),
@@ -342,7 +344,7 @@ def _short(trials: Sequence[Trial]) -> list[tuple[str, str, str]]:
     ):
         hit = [trial for trial in trials if trial.listed.verdicts.get(name) is False]
         if hit:
-            said.append((tone, head, _who_and_when(name, hit) + "."))
+            said.append((tone, head, _who_and_when(name, hit, names, told)))
     clean = []
     for name, text in (
         ("lease", "every lease promise was kept"),
@@ -356,16 +358,30 @@ def _short(trials: Sequence[Trial]) -> list[tuple[str, str, str]]:
             clean.append(text)
     if clean:
         text = words.listing(clean) + "."
-        said.append(("good", "Held in every cell", text[0].upper() + text[1:]))
+        said.append(("good", "Held in every cell", [text[0].upper() + text[1:]]))
     return said
 
 
-def _who_and_when(name: str, hit: Sequence[Trial]) -> str:
-    """`redis under clock-leader (early-grant 3; blame …); etcd under freeze-holder (2.1 s)`."""
+def _names(trials: Sequence[Trial], differing: Sequence[str]) -> dict[str, str]:
+    """What the cells of a system are called in a sentence, by their trials: by their fault, and where several have it
+    by their client or whatever else they differ in."""
+    cells = {trial.listed.trial: trial.listed.cell for trial in trials}
+    several = Counter((cell.system, cell.fault) for cell in cells.values())
+    names = {}
+    for trial, cell in cells.items():
+        by = ["client"] if "client" in differing and "client" in cell.parameters else differing
+        more = repeats.parameters(cell, by) if several[cell.system, cell.fault] > 1 else ""
+        names[trial] = cell.fault + (f", {more}" if more else "")
+    return names
+
+
+def _who_and_when(name: str, hit: Sequence[Trial], names: Mapping[str, str], told: set[str]) -> list[str]:
+    """`redis under clock-leader (3 early-grant).`, `etcd under freeze-holder (2.1 s; blame …).`, a line a system. Why a
+    cell was expected to come out so is said once: `told` has those of which it was."""
     by_system: dict[str, list[str]] = {}
     for trial in hit:
         cell = trial.listed.cell
-        more = [_as_expected(trial.listed)] if trial.listed.expect.get(name) is False else []
+        more = [_as_expected(trial.listed, told)] if trial.listed.expect.get(name) is False else []
         part = trial.checked.verdicts.get(name) if trial.checked else None
         if trial.listed.repeats is not None:
             more.append(f"in {spelled.rate(trial.listed.repeats.verdicts[name].false)} runs")
@@ -379,12 +395,16 @@ def _who_and_when(name: str, hit: Sequence[Trial]) -> str:
                     more.append(f"blame {words.BLAME.get(str(blame[0][0]), str(blame[0][0]))}")
             else:
                 more += [f"{number} {kind}" for kind, number in Counter(f.kind for f in part.findings).most_common()]
-        by_system.setdefault(cell.system, []).append(cell.fault + (f" ({', '.join(more)})" if more else ""))
-    return "; ".join(f"{system} under {words.listing(faults)}" for system, faults in by_system.items())
+        called = names[trial.listed.trial]
+        by_system.setdefault(cell.system, []).append(called + (f" ({'; '.join(more)})" if more else ""))
+    return [f"{system} under {words.listing(faults)}." for system, faults in by_system.items()]
 
 
-def _as_expected(listed: files.MatrixCell) -> str:
-    return "as expected" + (f": {listed.expect_reason}" if listed.expect_reason else "")
+def _as_expected(listed: files.MatrixCell, told: set[str]) -> str:
+    if not listed.expect_reason or listed.trial in told:
+        return "as expected"
+    told.add(listed.trial)
+    return f"as expected: {listed.expect_reason}"
 
 
 def _surprises(folder: Path, target: Path, trials: Sequence[Trial]) -> list[dict[str, Any]]:

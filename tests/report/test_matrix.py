@@ -175,10 +175,28 @@ def test_badges_are_called_what_the_verdicts_are_called(page: Page) -> None:
 
 def test_why_something_is_expected_is_told(page: Page) -> None:
     """In the summary, and when pointing at the cell or the badge."""
-    assert "redis under clock-leader (as expected: it expires by the wall clock," in page.text
+    assert "redis under clock-leader (as expected: it expires by the wall clock;" in page.text
     titles = [str(a.get("title")) for _, a in page.tags if a.get("title")]
     assert "expected: lease false (it expires by the wall clock)" in titles
     assert [title for title in titles if title.endswith("\nexpected: false (it expires by the wall clock)")]
+
+
+def test_cells_of_one_fault_are_called_by_what_they_differ_in_and_explained_once(folder: Path, tmp_path: Path) -> None:
+    """A summary in which "none" stands twice says nothing, and one that explains each cell in each line isn't read."""
+    matrix = json.loads((folder / "matrix.json").read_text())
+    first = next(each for each in matrix["cells"] if each["cell"]["system"] == "redis")
+    wrong = {**first["verdicts"], "exclusion": False, "damage": False}
+    cells = []
+    for client in ("zoo-late", "noop"):
+        cell = {**first["cell"], "fault": "none", "parameters": {"client": client}}
+        expect = {"exclusion": False, "damage": False}
+        reason = {"expect": expect, "expect_reason": f"because of {client}"}
+        cells.append({**first, "cell": cell, "verdicts": wrong, "trial": client, **reason})
+    (tmp_path / "matrix.json").write_text(json.dumps({**matrix, "cells": cells, "planned": None}))
+    text = page_of(write_matrix(tmp_path)).text
+    assert "redis under none, client zoo-late (as expected: because of zoo-late) and none, client noop (as exp" in text
+    assert "redis under none, client zoo-late (as expected) and none, client noop (as expected)." in text
+    assert text.count("(as expected: because of noop") == 1
 
 
 def test_a_matrix_without_faults_does_not_speak_of_their_effect(page: Page) -> None:

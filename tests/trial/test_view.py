@@ -26,11 +26,12 @@ from harness.trial.config import from_mapping
 from harness.trial.outcome import Outcome
 
 REQUIRED = ("lease", "progress")
+CELL = {"system": "redis", "fault": "freeze-holder"}
 
 
 def result(word: str = "as-expected", expect: dict[str, Any] | None = None, **verdicts: Any) -> TrialResult:
     """A trial of which lease and progress are required."""
-    config = from_mapping({"system": "redis", "fault": "freeze-holder", "expect": expect or {}})
+    config = from_mapping({**CELL, "expect": expect or {}})
     values = {"lease": True, "progress": True, "exclusion": True, "damage": True, **verdicts}
     return TrialResult(Path("x"), config, Outcome(word, [], True, 40, 20), values, None, REQUIRED)
 
@@ -138,3 +139,16 @@ def test_every_phase_of_a_trial_is_told_in_words() -> None:
     assert named == set(PHASES)
     assert all(told.startswith(f"{name}: ") for name, told in PHASES.items())
     assert phase_words("f1: clock on n1 begins: landed") == "f1: clock on n1 begins: landed"
+
+
+def test_why_a_cell_was_expected_to_be_false_stands_beside_it() -> None:
+    """Once: in its paragraph on a narrow screen, below the table on a wide one."""
+    came = result(expect={"exclusion": False}, exclusion=False)
+    config = from_mapping({**CELL, "expect": {"exclusion": False}, "expect_reason": "no lock at all"})
+    told = TrialResult(came.folder, config, came.outcome, came.verdicts, None, REQUIRED)
+    for width, place in ((80, 1), (200, 2)):
+        into = StringIO()
+        print_results([told], Console(width=width, file=into, force_terminal=True, color_system=None))
+        lines = into.getvalue().splitlines()
+        assert "no lock at all" in lines[place]
+        assert into.getvalue().count("no lock at all") == 1
