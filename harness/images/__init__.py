@@ -8,16 +8,19 @@ else needs to know which it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import docker
 
 from harness.engine import connect, telling
+from harness.errors import UsageError
 from harness.images import claims
+from harness.images.build import Sizes, sizes_of
 from harness.images.catalogue import Catalogue, ImageRef, Origin
+from harness.images.dockerfile import dockerfile
 from harness.images.halting import Halt, Halted
 from harness.images.maker import Maker, Pull, bootstrapped, one_at_a_time
-from harness.images.recipes import names
+from harness.images.recipes import REPOSITORY, load_all, names, unknown
 from harness.images.references import BUILT, from_environment, why_not
 
 __all__ = [
@@ -27,7 +30,9 @@ __all__ = [
     "ImageRef",
     "Origin",
     "Pull",
+    "Sizes",
     "connect",
+    "dockerfiles",
     "ensure",
     "from_environment",
     "listing",
@@ -35,6 +40,7 @@ __all__ = [
     "prune",
     "remove_all",
     "resolve",
+    "sizes",
     "why_not",
 ]
 
@@ -113,6 +119,31 @@ def listing(client: docker.DockerClient, overrides: Mapping[str, str] | None = N
     with telling("listing images"):
         catalogue = Catalogue(client, overrides)
         return {name: catalogue.present(name) for name in names()}
+
+
+def sizes(client: docker.DockerClient, found: Iterable[ImageRef | None]) -> Sizes:
+    """What images take on the engine's disk."""
+    with telling("measuring images"):
+        return sizes_of(client, {image.id for image in found if image})
+
+
+def dockerfiles(wanted: Iterable[str]) -> Iterator[str]:
+    """The Dockerfile of each, as its table says.
+
+    Raises:
+        UsageError: there is no such image, or it has no table.
+    """
+    recipes = load_all()
+    wanted = list(wanted)
+    if not wanted:
+        raise UsageError("--dockerfile: name the images")
+    for name in wanted:
+        recipe = recipes.get(name)
+        if recipe is None:
+            raise unknown(name)
+        if recipe.table is None:
+            raise UsageError(f"{recipe.folder} has no image.toml: its Dockerfile was written by hand")
+        yield dockerfile(recipe.table, REPOSITORY)
 
 
 def prune(client: docker.DockerClient) -> dict[str, str]:

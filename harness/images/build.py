@@ -97,11 +97,35 @@ def build(client: docker.DockerClient, recipe: Recipe, base: str, halt: Halt, *,
     return Built(recipe.tag, version, time.monotonic() - began)
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """What images take on disk, in bytes: each by itself (id -> bytes), and all of them, shared layers counted once."""
+
+    each: Mapping[str, int]
+    total: int
+
+
+def sizes_of(client: docker.DockerClient, ids: Iterable[str]) -> Sizes:
+    """Asks the engine. A layer has no name there, so it is known by when and by what it was made."""
+    layers: dict[tuple[Any, ...], int] = {}
+    each = {}
+    for identity in ids:
+        history = cast(list[dict[str, Any]], cast(Any, client.api).history(identity))
+        layers |= {(step["Created"], step["CreatedBy"], step["Size"]): int(step["Size"]) for step in history}
+        each[identity] = sum(int(step["Size"]) for step in history)
+    return Sizes(each, sum(layers.values()))
+
+
 def _arguments(recipe: Recipe) -> dict[str, str]:
     """The host's proxies and, for an image that declares them, its settings of pip."""
-    found = {name: value for key in _PROXY for name in (key, key.upper()) if (value := os.environ.get(name))}
     dockerfile = recipe.files["Dockerfile"][0].decode()
-    if "ARG PIP_INDEX_URL" in dockerfile:
+    return settings(pip="ARG PIP_INDEX_URL" in dockerfile)
+
+
+def settings(*, pip: bool) -> dict[str, str]:
+    """The host's proxies and, where wanted, the settings of its pip, as variables for what makes an image or a tree."""
+    found = {name: value for key in _PROXY for name in (key, key.upper()) if (value := os.environ.get(name))}
+    if pip:
         found.update(_pip_settings())
     for value in found.values():
         secrets.notice(value)  # what a build prints is shown when it fails

@@ -8,10 +8,10 @@ from typing import Literal
 
 import docker
 
-from harness.errors import RuntimeUnavailable, UsageError
+from harness.errors import RuntimeUnavailable
 from harness.images.build import inspect, version_of
 from harness.images.recipes import HIDDEN, load_all, unknown
-from harness.images.references import BUILT, from_environment, why_not
+from harness.images.references import from_environment, given
 
 Origin = Literal["built", "pulled", "given"]
 
@@ -37,10 +37,7 @@ class Catalogue:
 
     def given(self, name: str) -> str | None:
         """The reference that the user gave for a name, if any. UsageError for one that can't be a reference."""
-        named = self._named.get(name)
-        if named is not None and (reason := why_not(named)) is not None:
-            raise UsageError(f"image {name}: {reason}")
-        return None if named == BUILT else named
+        return given(self._named, name)
 
     def official(self, name: str) -> str | None:
         """The published image to prefer, unless the user named another or wants the built one."""

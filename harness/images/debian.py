@@ -1,47 +1,56 @@
-"""A Debian root file system without a registry: made by debootstrap from the mirror that this host itself uses.
+"""Debian's root file system, made by mmdebstrap from packages, through the mirror that this host's own apt uses.
 
-Nothing is installed on the host. Where the program debootstrap or Debian's keys are missing, their packages are fetched
-with apt into a temporary folder, unpacked and used from there.
+Nothing is installed on the host. Where mmdebstrap, Perl's modules or Debian's keys are missing, their packages are
+fetched with apt into a temporary folder, unpacked and used from there.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import docker
 
 from harness.errors import RuntimeUnavailable
+from harness.images.chamber import chambered, run, search_path, why_not
+from harness.images.table import SUITE
 
-SUITE = "trixie"
-
-_POLL_SECONDS = 0.1
-
-# A new image is needed when one of these changes.
+# A new image and a new tree are needed when one of these changes.
 _INCLUDE = "ca-certificates"
 _LEFT_OUT = ("./var/cache/apt/*", "./var/lib/apt/lists/*", "./var/log/*", "./proc/*", "./sys/*", "./dev/*")
+_NO_MANUALS = (
+    'rm -rf "$1"/usr/share/man/* "$1"/usr/share/locale/* && '
+    'find "$1"/usr/share/doc -not -type d -not -name copyright -delete && '
+    'find "$1"/usr/share/doc -type d -empty -delete'
+)
 
-RECIPE = f"{SUITE} minbase {_INCLUDE} 1"
-"""What the image is made of; goes into its tag."""
+RECIPE = f"{SUITE} minbase {_INCLUDE} 2"
+"""What it is made of; goes into the tag of an image and the digest of a tree."""
 
 _KEYRINGS = Path("/usr/share/keyrings")
+_PERL_MODULES = (
+    "English",
+    "Getopt::Long",
+    "Pod::Usage",
+    "File::Find",
+    "Term::ANSIColor",
+    "Math::BigInt",
+    "Time::HiRes",
+)
 
-_WGET = """#!{python}
-# Stands in for wget: `wget [switches] -O FILE URL` is all that debootstrap asks of it.
-import shutil, sys, urllib.request
-target = sys.argv[sys.argv.index("-O") + 1]
-try:
-    with urllib.request.urlopen(sys.argv[-1], timeout=60) as answer, open(target, "wb") as file:
-        shutil.copyfileobj(answer, file)
-except OSError as error:
-    sys.exit(f"{{sys.argv[-1]}}: {{error}}")
-"""
+
+def lacks() -> str | None:
+    """Why this machine lacks what making Debian takes, and what to install; None when it has it, or can fetch it."""
+    path = search_path()
+    lacking = [package for package in ("mmdebstrap", "perl") if not shutil.which(package, path=path)]
+    if not lacking or (lacking == ["mmdebstrap"] and shutil.which("apt-get", path=path)):
+        return None
+    return f"install {' and '.join(lacking)}"
 
 
 def bootstrap(
@@ -49,73 +58,69 @@ def bootstrap(
 ) -> str:
     """Makes the root file system and imports it as `repository:tag`. Ends early, with an error, once `stop` is set.
 
+    Without root all its files come to belong to root, whoever they should belong to.
+
     Returns:
         what it was made from, in words (suite and mirror).
 
     Raises:
         RuntimeUnavailable: this host can't do it; says why and what to do instead.
     """
-    if os.geteuid() != 0:
+    as_root = os.geteuid() == 0
+    if not as_root and (reason := why_not()):
         raise RuntimeUnavailable(
-            "no registry answers and bootstrapping Debian needs root: run `sudo fencepost images`, or name a Debian "
-            "image that Docker already has with --image debian=REFERENCE"
+            f"no registry answers and making Debian without root needs user namespaces: {reason}. Or run `sudo "
+            "fencepost images`, or name a Debian image that Docker already has with --image debian=REFERENCE"
         )
     with tempfile.TemporaryDirectory(prefix="fencepost-debian-") as name:
         work = Path(name)
-        root = work / "root"
-        tools = _Tools(work)
-        mirrors = _mirrors()
-        mirror = mirrors.get("main")
-        command = [*_private_mounts(), tools.debootstrap(), "--variant=minbase", f"--include={_INCLUDE}"]
-        command += [f"--keyring={tools.keyring()}", SUITE, str(root)]
-        # Without a mirror debootstrap uses its own default; the script is named last, so that then it can't be named.
-        command += [mirror, tools.script()] if mirror else []
-        _run(command, tools.environment(), work / "output", root / "debootstrap" / "debootstrap.log", stop)
-        _write_sources(root, mirrors)
-        _import(client, root, repository, tag, labels)
-    return f"Debian {SUITE} by debootstrap from {mirror or 'its default mirror'}"
+        told = make(work, work / "root", stop, pretend=not as_root)
+        _import(client, work / "root", repository, tag, labels)
+    return told
 
 
-def _run(command: list[str], environment: dict[str, str], output: Path, log: Path, stop: threading.Event) -> None:
-    """Runs debootstrap in a process group of its own, so that all of it can be ended."""
-    with output.open("wb") as file:
-        process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
-        )
-    try:
-        while process.poll() is None:
-            if stop.wait(_POLL_SECONDS):
-                raise RuntimeUnavailable("bootstrapping Debian was interrupted")
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    if process.returncode != 0:
-        text = "".join(path.read_text(errors="replace") for path in (log, output) if path.is_file())
-        tail = "\n".join(text.splitlines()[-15:])
-        raise RuntimeUnavailable(f"debootstrap failed with exit code {process.returncode}; its last lines:\n{tail}")
+def make(work: Path, target: Path, stop: threading.Event, *, pretend: bool) -> str:
+    """Makes the root file system in the folder `target`, which isn't there yet.
+
+    Args:
+        work: a folder for what is needed meanwhile.
+        pretend: as whoever this is, to whom all files belong in the end, in namespaces (`harness.images.chamber`); else
+            as root of the machine.
+
+    Returns:
+        what it was made from, in words.
+
+    Raises:
+        RuntimeUnavailable: it can't be made, or `stop` was set.
+    """
+    tools = Tools(work)
+    mirrors = _mirrors()
+    command = [tools.mmdebstrap(), "--mode=root", "--variant=minbase", "--format=directory", f"--include={_INCLUDE}"]
+    command += [f"--keyring={tools.keyring()}", "--dpkgopt=force-unsafe-io", f"--customize-hook={_NO_MANUALS}"]
+    if pretend:
+        # Nobody but root is there for apt to become, and what it would mount can't be.
+        command += ["--skip=chroot/mount", '--aptopt=APT::Sandbox::User "root"']
+    command += [SUITE, str(target), *_sources(mirrors)]
+    command = chambered(command, pretend=True) if pretend else [*_private_mounts(), *command]
+    run(command, tools.environment(), work / "output", stop, f"making Debian {SUITE} by mmdebstrap")
+    return f"Debian {SUITE} by mmdebstrap from {mirrors.get('main', 'its default mirror')}"
 
 
-class _Tools:
-    """debootstrap, its keys and wget: the host's own where it has them, else unpacked into the work folder."""
+class Tools:
+    """mmdebstrap, what it needs of Perl, and Debian's keys: the host's own, else unpacked into the work folder."""
 
     def __init__(self, work: Path) -> None:
         self._work = work
         self._unpacked = work / "tools"
-        self._share: Path | None = None
+        self._environment: dict[str, str] = {}
 
-    def debootstrap(self) -> str:
-        found = shutil.which("debootstrap", path=_search_path())
-        if found:
-            return found
-        self._fetch("debootstrap")
-        self._share = self._unpacked / "usr/share/debootstrap"
-        return str(self._unpacked / "usr/sbin/debootstrap")
-
-    def script(self) -> str:
-        """The suite's script; an older debootstrap doesn't know the suite, but all newer ones are like sid."""
-        scripts = (self._share or Path("/usr/share/debootstrap")) / "scripts"
-        return SUITE if (scripts / SUITE).exists() else str(scripts / "sid")
+    def mmdebstrap(self) -> str:
+        found = shutil.which("mmdebstrap", path=search_path())
+        if not found:
+            self._fetch("mmdebstrap")
+            found = str(self._unpacked / "usr/bin/mmdebstrap")
+        self._perl()
+        return found
 
     def keyring(self) -> Path:
         """Debian's archive keys, those of the suite among them."""
@@ -127,58 +132,57 @@ class _Tools:
                     return file
         raise RuntimeUnavailable("Debian's archive keys are missing: install the package debian-archive-keyring")
 
-    def environment(self) -> dict[str, str]:
-        path = _search_path()
-        if not shutil.which("wget", path=path):
-            wget = self._work / "bin" / "wget"
-            wget.parent.mkdir(exist_ok=True)
-            wget.write_text(_WGET.format(python=sys.executable))
-            wget.chmod(0o755)
-            path = f"{wget.parent}:{path}"
+    def environment(self) -> Mapping[str, str]:
+        """For the tools: theirs are found first, and nothing of a user's own settings is."""
+        # mmdebstrap calls a program beside it by its name.
+        path = f"{self._unpacked}/usr/bin:{search_path()}"
         environment = {**os.environ, "PATH": path, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
-        # A wget of the host's must not read switches meant for people, and TMPDIR doesn't exist inside the new root.
-        environment.pop("TMPDIR", None)
-        if self._share:
-            environment["DEBOOTSTRAP_DIR"] = str(self._share)
-        return environment
+        environment.pop("TMPDIR", None)  # it doesn't exist inside the new root
+        return {**environment, **self._environment}
+
+    def _perl(self) -> None:
+        """Debian's smallest Perl lacks modules that mmdebstrap uses; they are a package of their own."""
+        perl = shutil.which("perl", path=search_path())
+        if not perl:
+            raise RuntimeUnavailable("making Debian by mmdebstrap needs Perl: install perl and mmdebstrap")
+        modules = [f"-M{module}" for module in _PERL_MODULES]
+        if subprocess.run([perl, *modules, "-e", "1"], capture_output=True, check=False).returncode == 0:
+            return
+        asked = subprocess.run([perl, "-e", 'printf "%vd", $^V'], capture_output=True, text=True, check=True)
+        version = ".".join(asked.stdout.split(".")[:2])
+        self._fetch(f"perl-modules-{version}")
+        self._fetch(f"libperl{version}")
+        folders = [self._unpacked / "usr/share/perl" / version, *self._unpacked.glob(f"usr/lib/*/perl/{version}")]
+        self._environment["PERL5LIB"] = ":".join(str(folder) for folder in folders)
 
     def _fetch(self, package: str) -> None:
         if not shutil.which("apt-get"):
             raise RuntimeUnavailable(
-                f"no registry answers and this host has no {package}, nor apt-get to fetch it with: install {package}, "
-                "or name a Debian image that Docker already has with --image debian=REFERENCE"
+                f"this host has no {package}, nor apt-get to fetch it with: install {package}; for Docker alone, name "
+                "a Debian image that it already has with --image debian=REFERENCE"
             )
         folder = self._work / "packages"
         folder.mkdir(exist_ok=True)
         # Package lists of our own: those of the host may be missing or old, and aren't ours to refresh.
         state, cache = self._work / "apt-state", self._work / "apt-cache"
+        fresh = not (state / "lists" / "partial").is_dir()
         (state / "lists" / "partial").mkdir(parents=True, exist_ok=True)
         (cache / "archives" / "partial").mkdir(parents=True, exist_ok=True)
-        options = [
-            "-qq",
-            "-o",
-            f"Dir::State::lists={state}/lists",
-            "-o",
-            f"Dir::Cache={cache}",
-            "-o",
-            "APT::Sandbox::User=root",
-        ]
-        for arguments in (["update"], ["download", package]):
+        options = ["-qq", "-o", f"Dir::State::lists={state}/lists", "-o", f"Dir::Cache={cache}"]
+        options += ["-o", "APT::Sandbox::User=root"]
+        for arguments in (*((["update"],) if fresh else ()), ["download", package]):
             done = subprocess.run(
                 ["apt-get", *options, *arguments], cwd=folder, capture_output=True, text=True, check=False
             )
         packages = sorted(folder.glob(f"{package}_*.deb"))
         if done.returncode != 0 or not packages:
-            raise RuntimeUnavailable(f"can't fetch the package {package} with apt: {done.stderr.strip()}")
+            reason = done.stderr.strip() or "unknown here"
+            raise RuntimeUnavailable(f"can't fetch the package {package} with apt: {reason}; install {package}")
         subprocess.run(["dpkg-deb", "--extract", str(packages[-1]), str(self._unpacked)], check=True)
 
 
-def _search_path() -> str:
-    return f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"
-
-
 def _private_mounts() -> list[str]:
-    """Prefix that keeps debootstrap's mounts to itself, so that none outlives it, however it ends."""
+    """Prefix that keeps the mounts of making it to itself, so that none outlives it, however it ends."""
     works = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode == 0
     return ["unshare", "--mount"] if works else []
 
@@ -206,15 +210,14 @@ def _mirrors() -> dict[str, str]:
     return found
 
 
-def _write_sources(root: Path, mirrors: dict[str, str]) -> None:
-    sources = root / "etc/apt/sources.list"
-    line = sources.read_text().splitlines()[0]
-    if "main" in mirrors:
-        line = f"deb {mirrors['main']} {SUITE} main"
-    lines = [line, line.replace(f" {SUITE} ", f" {SUITE}-updates ")]
+def _sources(mirrors: Mapping[str, str]) -> list[str]:
+    """Lines of apt's sources for the new root; none where mmdebstrap's own serve."""
+    if "main" not in mirrors:
+        return []
+    lines = [f"deb {mirrors['main']} {suite} main" for suite in (SUITE, f"{SUITE}-updates")]
     if "security" in mirrors:
         lines.append(f"deb {mirrors['security']} {SUITE}-security main")
-    sources.write_text("\n".join(lines) + "\n")
+    return lines
 
 
 def _import(client: docker.DockerClient, root: Path, repository: str, tag: str, labels: dict[str, str]) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import queue
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Literal
 
 from harness.errors import RuntimeUnavailable
@@ -17,9 +16,11 @@ from harness.images import debian
 from harness.images.authorities import extra_authorities, fingerprint
 from harness.images.build import LABEL, build, inspect, labels
 from harness.images.catalogue import Catalogue
-from harness.images.halting import STEP_ENDS_SECONDS, Halt
+from harness.images.halting import Halt
+from harness.images.order import in_order
 from harness.images.recipes import REPOSITORY, Recipe
 from harness.images.registry import Registries
+from harness.images.table import SUITE
 from harness.private import private_folder
 
 Pull = Literal["auto", "never", "always"]
@@ -27,29 +28,29 @@ Pull = Literal["auto", "never", "always"]
 DEBIAN = "debian"
 """Name under which a user can give the image that built ones stand on."""
 
-DEBIAN_OFFICIAL = f"debian:{debian.SUITE}-slim"
-
-# Two builds keep two cores busy; the third uses what they leave while they wait for the network.
-_PARALLEL_BUILDS = 3
+DEBIAN_OFFICIAL = f"debian:{SUITE}-slim"
 
 # All images from nothing take two minutes here; a slow mirror may take several times that.
 _TURN_SECONDS = 1200.0
 _TURN_POLL_SECONDS = 0.1
 
-# debootstrap leaves within a second of being told; its files take a moment to remove, as a build's step does.
-_STOP_SECONDS = STEP_ENDS_SECONDS + 5.0
-
 
 @contextmanager
-def one_at_a_time(report: Callable[[str], None], check: Callable[[], None] = lambda: None) -> Iterator[None]:
+def one_at_a_time(
+    report: Callable[[str], None],
+    check: Callable[[], None] = lambda: None,
+    lock: Path | None = None,
+    what: str = "images",
+) -> Iterator[None]:
     """Two processes that build the same images at once would do all the work twice, and remove each other's drafts.
 
-    `check` is called while waiting and may raise to give up.
+    `check` is called while waiting and may raise to give up. `lock` is the file to hold, that of images where none is
+    given, and `what` says what is made under it.
 
     Raises:
         RuntimeUnavailable: another process has been at it for longer than all images take.
     """
-    path = private_folder("images") / "lock"
+    path = lock or private_folder("images") / "lock"
     deadline = time.monotonic() + _TURN_SECONDS
     told = False
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), "r+") as file:
@@ -61,10 +62,10 @@ def one_at_a_time(report: Callable[[str], None], check: Callable[[], None] = lam
                 file.seek(0)
                 holder = f"process {file.read().strip() or 'unknown'}"
             if not told:
-                report(f"waiting for {holder}, which gets images too")
+                report(f"waiting for {holder}, which gets {what} too")
                 told = True
             if time.monotonic() > deadline:
-                raise RuntimeUnavailable(f"{holder} has been getting images for {_TURN_SECONDS:g} s; is it stuck?")
+                raise RuntimeUnavailable(f"{holder} has been getting {what} for {_TURN_SECONDS:g} s; is it stuck?")
             check()
             time.sleep(_TURN_POLL_SECONDS)
         file.seek(0)
@@ -98,40 +99,8 @@ class Maker:
             self._halt.check()
             if not self._pulled(name):
                 self._plan(self._catalogue.recipes[name], order)
-        waiting = {recipe.name: recipe for recipe in order}
-        running: dict[str, threading.Thread] = {}
-        ended: queue.SimpleQueue[tuple[str, BaseException | None]] = queue.SimpleQueue()
-        failure: BaseException | None = None
-        try:
-            while running or (waiting and failure is None):
-                for recipe in list(waiting.values()):
-                    below_is_ready = not recipe.parent or recipe.parent.name not in {*waiting, *running}
-                    if failure is None and below_is_ready and len(running) < _PARALLEL_BUILDS:
-                        running[recipe.name] = self._begin(waiting.pop(recipe.name), ended)
-                name, error = ended.get()
-                del running[name]
-                failure = failure or error
-        finally:
-            # Only an exception from outside (Ctrl-C where nobody listens for signals) leaves any running.
-            if running:
-                self._halt.stop()
-                for thread in running.values():
-                    thread.join(_STOP_SECONDS)
-        if failure is not None:
-            raise failure
-
-    def _begin(self, recipe: Recipe, ended: queue.SimpleQueue[tuple[str, BaseException | None]]) -> threading.Thread:
-        def work() -> None:
-            try:
-                self._build(recipe)
-            except BaseException as error:  # noqa: BLE001 (handed to the thread that waits, which raises it)
-                ended.put((recipe.name, error))
-            else:
-                ended.put((recipe.name, None))
-
-        thread = threading.Thread(target=work, name=f"image-{recipe.name}", daemon=True)
-        thread.start()
-        return thread
+        below = {recipe.name: recipe.parent.name if recipe.parent else None for recipe in order}
+        in_order({recipe.name: recipe for recipe in order}, below, self._build, self._halt)
 
     def _plan(self, recipe: Recipe, order: list[Recipe]) -> None:
         """Appends a recipe, after those below it that have to be made first."""

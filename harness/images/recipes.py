@@ -1,6 +1,7 @@
 """What each image is made of: one folder `docker/<name>/` with a Dockerfile, read into a `Recipe`.
 
-Two things that the harness must know stand in the Dockerfile itself:
+Most Dockerfiles are written from a table beside them (`harness.images.table`), which says how to make the same as a
+file tree; one that was written by hand serves Docker alone. Two things that the harness must know stand in each:
 
 - `ARG BASE=fencepost/<name>` names the image of ours that it builds on; any other value is an image from outside.
 - `# official: REFERENCE` names the published image that serves just as well and is preferred where a registry answers.
@@ -29,6 +30,8 @@ from pathlib import Path
 import harness
 import workloads
 from harness.errors import UsageError
+from harness.images import table
+from harness.images.table import Table
 
 REPOSITORY = "fencepost"
 """Our images are named `fencepost/<name>:<digest>`."""
@@ -42,7 +45,10 @@ _OFFICIAL = re.compile(r"^# official: (\S+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one image is built. `parent` is the recipe below it, None when it stands on Debian's own image."""
+    """How one image is built. `parent` is the recipe below it, None when it stands on Debian's own image.
+
+    `table` is what the Dockerfile was written from, None for one written by hand.
+    """
 
     name: str
     folder: Path
@@ -50,6 +56,7 @@ class Recipe:
     official: str | None
     files: Mapping[str, tuple[bytes, bool]]
     """The build context: path -> (content, executable)."""
+    table: Table | None = None
 
     @cached_property
     def digest(self) -> str:
@@ -105,10 +112,11 @@ def load_all(folder: Path | None = None) -> dict[str, Recipe]:
             below = base[1].removeprefix(f"{REPOSITORY}/") if base and base[1].startswith(f"{REPOSITORY}/") else None
             found[name] = Recipe(
                 name=name,
+                table=table.read(folder / name),
                 folder=folder / name,
                 parent=read(below) if below else None,
                 official=official[1] if official else None,
-                files={**dict(_tree(folder / name)), **(_contender_files(folder) if name == "contender" else {})},
+                files={**_own_files(folder / name), **(_contender_files(folder) if name == "contender" else {})},
             )
         return found[name]
 
@@ -136,6 +144,11 @@ def _tree(folder: Path, prefix: str = "") -> Iterator[tuple[str, tuple[bytes, bo
     for path in sorted(folder.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith("."):
             yield prefix + path.relative_to(folder).as_posix(), (path.read_bytes(), bool(path.stat().st_mode & 0o100))
+
+
+def _own_files(folder: Path) -> dict[str, tuple[bytes, bool]]:
+    """What stands in its folder, without the table: all that it says is in the Dockerfile."""
+    return {path: content for path, content in _tree(folder) if path != table.FILE}
 
 
 def _contender_files(folder: Path) -> dict[str, tuple[bytes, bool]]:

@@ -6,6 +6,8 @@ import os
 import re
 from collections.abc import Mapping
 
+from harness.errors import UsageError
+
 BUILT = "built"
 """In place of a reference: use the image built here, even where the official one is present."""
 
@@ -28,6 +30,14 @@ def why_not(reference: str) -> str | None:
     if reference == BUILT or _REFERENCE.fullmatch(reference):
         return None
     return f"{reference!r} is no image reference: [HOST[:PORT]/]NAME[:TAG][@DIGEST] with NAME in lower case is one"
+
+
+def given(named: Mapping[str, str], name: str) -> str | None:
+    """The reference that was named for an image, if any. UsageError for one that can't be a reference."""
+    reference = named.get(name)
+    if reference is not None and (reason := why_not(reference)) is not None:
+        raise UsageError(f"image {name}: {reason}")
+    return None if reference == BUILT else reference
 
 
 def from_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -1,9 +1,9 @@
 """What an image holds, as data: `docker/<name>/image.toml`, from which its Dockerfile and its file tree both follow.
 
-A table names the image that it stands on, the steps that lead to what it holds, and how its program is meant to be run.
-A step is one layer: first its files are copied, then one shell script does the rest, in this order: packages, unpacked
-packages, removed paths, users, folders, links, further commands, the version. `script` writes that script; whoever makes
-images runs the same one. (No Dockerfile is ever interpreted: they are written from here, `harness.images.dockerfile`.)
+A table names the image that it stands on, the steps that lead to what it holds, and how its program is meant to be
+run. A step is one layer: first its files are copied, then one shell script does the rest, in this order: packages,
+unpacked packages, removed paths, users, folders, links, further commands, the version. `script` writes that script, and
+images and trees are made by the same one. (No Dockerfile is ever read for it: `harness.images.dockerfile` writes them.)
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Folder:
 class Step:
     """One layer of an image.
 
-    `files`: path in the image's folder -> where it goes; a folder ends in "/", and its content goes. `settings`: names of
-    variables that whoever builds passes on (where its pip finds packages). `suite`: a further suite of Debian that the
-    packages may come from. `unpack`: packages of which only the files are wanted, without their dependencies. `run`:
-    further shell commands, one a line. `version`: a command that prints the version of what is in the image.
+    `files`: path in the image's folder -> where it goes; a folder ends in "/", and its content goes. `settings`: names
+    of variables that whoever builds passes on (where its pip finds packages). `suite`: a further suite of Debian that
+    the packages may come from. `unpack`: packages of which only the files are wanted, without their dependencies.
+    `run`: further shell commands, one a line. `version`: a command that prints the version of what is in the image.
     """
 
     note: str = ""
@@ -151,10 +151,8 @@ def _commands(step: Step) -> Iterator[str]:
         yield f"rm -rf {' '.join(step.remove)}"
     for user in step.users:
         yield f"groupadd --system --gid {user.id} {user.name}"
-        shell = f" --shell {user.shell}" if user.shell else ""
-        yield (
-            f"useradd --system --uid {user.id} --gid {user.name} --home-dir {user.home} --no-create-home{shell} {user.name}"
-        )
+        options = f"--home-dir {user.home} --no-create-home{f' --shell {user.shell}' if user.shell else ''}"
+        yield f"useradd --system --uid {user.id} --gid {user.name} {options} {user.name}"
     for folder in step.folders:
         whose = "" if folder.owner == "root" else f" -o {folder.owner} -g {folder.owner}"
         mode = "" if folder.mode == Folder.mode else f" -m {folder.mode}"
@@ -263,7 +261,8 @@ class _Reader:
         kinds = dict.fromkeys(("workdir", "user", "stop_signal"), STRING)
         kinds |= dict.fromkeys(("volumes", "ports", "entrypoint", "command"), LIST) | {"env": MAPPING}
         found = self.part("config", value, kinds)
-        return Config(**{key: tuple(each) if isinstance(each, list) else each for key, each in found.items()})
+        words: dict[str, Any] = {key: tuple(each) if isinstance(each, list) else each for key, each in found.items()}
+        return Config(**words)
 
 
 def _fits(value: Any, kind: str) -> bool:

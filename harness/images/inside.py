@@ -8,7 +8,7 @@ rights would believe that it had.
 
 Its argument is a JSON object: `command`; `root`, a directory to enter (none: stay in the machine's own); `layers`, the
 directories that lie below each other there, topmost first, with `upper` and `work` for what is written; `binds`, paths
-in the root -> paths of the machine, files that exist there; `pretend`, whether to answer so.
+in the root -> paths of the machine, which are seen there; `pretend`, whether to answer so.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def main() -> None:
     """Do what the argument says; leaves with a sentence on standard error where the kernel refuses."""
     wanted = json.loads(sys.argv[1])
+    os.umask(0o022)
     try:
         if wanted.get("root"):
             enter(wanted["root"], wanted["layers"], wanted["upper"], wanted["work"], wanted.get("binds") or {})
@@ -64,6 +65,10 @@ def enter(root: str, layers: list[str], upper: str, work: str, binds: dict[str, 
     for name in ("shm", "pts"):
         os.mkdir(f"{root}/dev/{name}", 0o1777)
     for target, source in binds.items():
+        if os.path.isdir(source):
+            os.makedirs(f"{root}{target}", exist_ok=True)
+        elif not os.path.exists(f"{root}{target}"):
+            open(f"{root}{target}", "wb").close()
         mount(source, f"{root}{target}", flags=_MS_BIND | _MS_REC)
     # Not chroot, from which no further user namespace can be made.
     os.chdir(root)
@@ -93,7 +98,7 @@ def pretend() -> None:
     class Program(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("lines", ctypes.POINTER(Line)))
 
-    lines = (Line * len(program))(*program)
+    lines = (Line * len(program))(*(Line(*line) for line in program))
     whole = Program(len(program), lines)
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl", "no new privileges")
     _check(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(whole), 0, 0), "prctl", "seccomp")
