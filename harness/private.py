@@ -17,11 +17,12 @@ def private_folder(purpose: str) -> Path:
     return folder
 
 
-def keep_private(folder: Path) -> None:
+def keep_private(folder: Path, variable: str = "TMPDIR") -> None:
     """Make the folder, for this user alone, or see that it is such a one.
 
     Its name can be guessed. Somebody else may have put a folder of his own there, or a link to one of ours; what we
-    then wrote would go, or could be read, where he wants. Raises HarnessError naming what is wrong.
+    then wrote would go, or could be read, where he wants. Raises HarnessError naming what is wrong, and the
+    variable that names another place.
     """
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -29,8 +30,8 @@ def keep_private(folder: Path) -> None:
     except OSError as error:
         raise HarnessError(f"can't keep files in {folder}: {error}") from error
     if not stat.S_ISDIR(found.st_mode):
-        raise HarnessError(f"{folder} is no folder but a link or a file; remove it or set TMPDIR")
+        raise HarnessError(f"{folder} is no folder but a link or a file; remove it or set {variable}")
     if found.st_uid != os.getuid():
-        raise HarnessError(f"{folder} belongs to user {found.st_uid}; remove it or set TMPDIR")
+        raise HarnessError(f"{folder} belongs to user {found.st_uid}; remove it or set {variable}")
     if found.st_mode & 0o022:
-        raise HarnessError(f"others may write to {folder}; `chmod 700 {folder}`, or set TMPDIR")
+        raise HarnessError(f"others may write to {folder}; `chmod 700 {folder}`, or set {variable}")

@@ -65,6 +65,9 @@ def why_not() -> str | None:
     if done.returncode == 0:
         return None
     words = done.stderr.strip()
+    if "failed to execute" in words:
+        program = words.rpartition("failed to execute ")[2]
+        return f"namespaces are granted, but {program}: use a Python that this user owns"
     if "No space left on device" in words:
         remedy = "this machine allows none: `sudo sysctl user.max_user_namespaces=100000`"
     elif "mount" in words:

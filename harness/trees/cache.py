@@ -89,10 +89,10 @@ class Cache:
                 f"in it; {elsewhere}"
             )
         try:
-            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise RuntimeUnavailable(f"trees can't be kept in {self.folder}: {error.strerror}; {elsewhere}") from error
-        keep_private(self.folder)
+        keep_private(self.folder, ENVIRONMENT)
         try:
             for each in (self._layers, self._drafts, self._claims):
                 each.mkdir(exist_ok=True)

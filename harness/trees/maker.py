@@ -151,7 +151,7 @@ class Maker:
     always: bool = False
     exporting: bool = False
     _tasks: dict[str, _Task] = field(default_factory=dict)
-    _authorities: Mapping[str, bytes] = field(default_factory=extra_authorities)
+    _authorities: Mapping[str, bytes] = field(default_factory=lambda: extra_authorities())
 
     def make(self, wanted: Iterable[str]) -> None:
         """Gets the trees.

@@ -102,13 +102,13 @@ def doctor(folder: Path, engine: Engine, chance: random.Random) -> Work:
 
 
 def images(folder: Path, engine: Engine, chance: random.Random) -> Work:
-    return Work(("images", "--pull", "never"), "ready in")
+    return Work(("images", "--pull", "never", "--only", "images"), "ready in")
 
 
 def build(folder: Path, engine: Engine, chance: random.Random) -> Work:
     """`images` where one is missing, in a checkout of its own: two steps of a second each."""
     checkout = building.Checkout(folder / "checkout")
-    words = ("images", "redis", "--pull", "never")
+    words = ("images", "redis", "--pull", "never", "--only", "images")
     return Work(words, "ready in", env={"PYTHONPATH": str(checkout.folder)}, after=checkout.left)
 
 

@@ -1,0 +1,307 @@
+"""Making trees: steps in namespaces of their own on a root of four programs, as whoever runs the tests."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import trees
+from harness.errors import RuntimeUnavailable, UsageError
+from harness.images import chamber, recipes
+from harness.images.halting import Halt, Halted
+from harness.trees.cache import Cache, new_layer
+from harness.trees.plan import Part
+from tests.runtime.conftest import eventually
+
+PROGRAMS = ("sh", "cat", "chown", "cp", "id", "ls", "mkdir", "rm", "sleep")
+
+
+def lowest(cache: Cache) -> None:
+    """In place of Debian: the programs that the steps here use, and the libraries that those use."""
+    with cache.draft() as draft:
+        root = draft / "made" / "root"
+        for folder in ("bin", "dev", "proc", "sys", "etc"):
+            (root / folder).mkdir(parents=True)
+        for name in ("resolv.conf", "hosts"):
+            (root / "etc" / name).touch()
+        for program in PROGRAMS:
+            file = shutil.which(program)
+            assert file is not None
+            shutil.copy(file, root / "bin" / program)
+            listed = subprocess.run(["ldd", file], capture_output=True, text=True, check=True).stdout
+            for library in re.findall(r"(/\S+) \(0x", listed):
+                copy = root / library.lstrip("/")
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(library, copy)
+        digest = Part("debian", 1, None).digest
+        cache.publish(draft / "made", new_layer(digest, None, root, origin="made", source="a test"))
+
+
+class Workshop:
+    """A folder of tables with two images, one on the other, and a cache with what the lower one stands on."""
+
+    def __init__(self, folder: Path, cache: Path) -> None:
+        self.folder, self.cache = folder, Cache(cache)
+        self.lines: list[str] = []
+        self.cache.prepare()
+        lowest(self.cache)
+        self.write(
+            "low", "debian:x", "cat /etc/hostname 2>/dev/null || cat /etc/note > /etc/low", files={"note": "/etc/"}
+        )
+        self.write("high", "low", "cat /etc/low > /etc/high", version="cat /etc/note")
+        (folder / "low" / "note").write_text("1.2\n")
+
+    def write(self, name: str, on: str, run: str, version: str = "", files: dict[str, str] | None = None) -> None:
+        copied = ", ".join(f'"{source}" = "{target}"' for source, target in (files or {}).items())
+        (self.folder / name).mkdir(exist_ok=True)
+        (self.folder / name / "image.toml").write_text(
+            f"on = '{on}'\n[[step]]\nrun = '''{run}'''\nversion = '{version}'\nfiles = {{ {copied} }}\n"
+            f"[config]\nenv = {{ {name.upper()} = '{name}' }}\ncommand = ['{name}']\n"
+        )
+        below = f"fencepost/{on}" if ":" not in on else on
+        (self.folder / name / "Dockerfile").write_text(f"ARG BASE={below}\nFROM ${{BASE}}\n# {secrets.token_hex(4)}\n")
+
+    def ensure(self, *wanted: str) -> trees.Tree:
+        self.lines.clear()
+        return trees.ensure(wanted or ["high"], report=self.lines.append)[(wanted or ["high"])[0]]
+
+    def drafts(self) -> list[Path]:
+        return list((self.cache.folder / "drafts").iterdir())
+
+
+def read(tree: trees.Tree, path: str) -> str:
+    """A file as it is seen in a tree: in the topmost layer that has it."""
+    return next(layer / path for layer in tree.layers if (layer / path).exists()).read_text()
+
+
+@pytest.fixture
+def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workshop]:
+    folder = tmp_path / "docker"
+    folder.mkdir()
+    monkeypatch.setattr(recipes, "docker_folder", lambda: folder)
+    monkeypatch.setenv("FENCEPOST_TREES", str(tmp_path / "trees"))
+    monkeypatch.setattr("harness.trees.checkout", lambda: "0123456789ab")
+    monkeypatch.setattr("harness.trees.names", lambda: ["high", "low"])
+    yield Workshop(folder, tmp_path / "trees")
+    for descriptor in trees._held.values():
+        os.close(descriptor)
+    trees._held.clear()
+
+
+def test_trees_are_made_once_and_anew_when_their_source_changes(workshop: Workshop) -> None:
+    """What is below is made first, what is there stays, what was replaced goes unless somebody runs it."""
+    with pytest.raises(
+        RuntimeUnavailable, match="file trees missing: high, low; get them with `fencepost images high low`"
+    ):
+        trees.need(["high", "low"])
+    high = workshop.ensure()
+    assert [line.split(",")[0] for line in workshop.lines] == [
+        "tree low: made for others to stand on",
+        f"tree high: made {high.reference} (1.2)",
+    ]
+    assert (read(high, "etc/low"), read(high, "etc/high"), high.version) == ("1.2\n", "1.2\n", "1.2")
+    assert high.reference == recipes.load_all()["high"].tag
+    assert (high.origin, high.command, high.workdir) == ("made", ("high",), "/")
+    assert (high.env["LOW"], high.env["HIGH"]) == ("low", "high")
+    low = workshop.ensure("low")
+    assert workshop.lines == [f"tree low: present, {low.reference}, made"]
+    assert low.layers == high.layers[1:]
+    assert low.version is None
+    assert workshop.ensure() == high
+    assert trees.listing() == {"high": high, "low": low}
+    assert trees.kept().unused_bytes == 0
+    # A changed source of the upper one leaves the lower one alone.
+    workshop.write("high", "low", "cat /etc/low /etc/low > /etc/high")
+    changed = workshop.ensure()
+    assert (read(changed, "etc/high"), changed.version) == ("1.2\n1.2\n", None)
+    assert (changed.layers[1:], changed.id == high.id) == (low.layers, False)
+    assert workshop.lines[-1].endswith("(step 1 of high): superseded, removed")
+    assert not high.layers[0].exists()
+    assert trees.need(["high"]) == {"high": changed}
+    (workshop.folder / "low" / "note").write_text("1.3\n")
+    assert workshop.ensure().layers[-1] == changed.layers[-1]
+    assert len([line for line in workshop.lines if line.endswith("superseded, kept: a process uses it")]) == 2
+    assert changed.layers[0].exists()
+    assert workshop.drafts() == []
+    outcome = trees.prune()
+    assert sorted(outcome.values()) == ["kept: a process uses it"] * 2
+    assert set(trees.remove_all().values()) == {"removed", "kept: a process uses it"}
+
+
+def test_inside_a_step_is_root_of_nothing_but_its_own(workshop: Workshop) -> None:
+    """It sees its files and those below, may give a file to anybody, and leaves nothing of /dev or /proc behind."""
+    (workshop.folder / "low" / "tool").write_text("#!/bin/sh\n")
+    (workshop.folder / "low" / "tool").chmod(0o755)
+    told = "id -u; cat /proc/self/uid_map; ls /; ls /proc/1/root; chown 7:8 /etc/mine; ls /dev/fencepost; echo $0"
+    workshop.write(
+        "low", "debian:x", f"mkdir /run; ({told}) > /etc/mine", files={"note": "/etc/renamed", "tool": "/opt/"}
+    )
+    tree = workshop.ensure("low")
+    words = read(tree, "etc/mine").split()
+    assert words[:4] == ["0", "0", str(os.getuid()), "1"]
+    assert "home" not in words  # the machine's own
+    assert {"note", "tool"} <= set(words)
+    top = tree.layers[0]
+    assert (top / "etc" / "mine").stat().st_uid == os.getuid()
+    assert (top / "etc" / "renamed").read_text() == "1.2\n"
+    assert os.access(top / "opt" / "tool", os.X_OK)
+    assert sorted(path.name for path in top.iterdir()) == ["etc", "opt", "run"]
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        ("echo the reason why; exit 7", "exit code 7.*\n.*the reason why"),
+        ("echo E: Failed to fetch it; exit 1", "Debian's mirror can't be reached"),
+        ("echo No space left on device; exit 1", "the disk is full"),
+    ],
+)
+def test_a_failing_step_is_told_with_its_output(workshop: Workshop, run: str, words: str) -> None:
+    """The error names the image, the cause where one can tell, and ends with what the step said; nothing stays."""
+    workshop.write("high", "low", run)
+    with pytest.raises(RuntimeUnavailable, match=rf"the tree of high \(step 1\) failed.*{words}"):
+        workshop.ensure()
+    assert workshop.drafts() == []
+    assert trees.listing()["high"] is None
+
+
+def test_a_step_that_is_stopped_ends_with_all_its_processes(workshop: Workshop) -> None:
+    """Those that it left running too; what was made before stays, and is not made again."""
+    marker = f"98{secrets.randbelow(10**6)}"
+    workshop.write("high", "low", f"sleep {marker} & sleep {marker}")
+    halt = Halt()
+
+    def stop_once_it_runs() -> None:
+        eventually("both processes of the step's", lambda: len(processes(marker)) >= 2)
+        halt.stop()
+
+    stopper = threading.Thread(target=stop_once_it_runs)
+    stopper.start()
+    with pytest.raises(Halted):
+        trees.ensure(["high"], report=workshop.lines.append, halt=halt)
+    stopper.join()
+    eventually("their end", lambda: not processes(marker))
+    assert workshop.drafts() == []
+    workshop.write("high", "low", "cat /etc/low > /etc/high")
+    workshop.ensure()
+    assert [line.split(":")[0] for line in workshop.lines] == ["tree high"]
+
+
+MAKER = """
+import sys
+from pathlib import Path
+from harness import trees
+from harness.images import recipes
+recipes.docker_folder = lambda: Path(sys.argv[1])
+trees.names = lambda: ["high", "low"]
+trees.ensure(["high"], report=lambda line: print(line, flush=True))
+"""
+
+
+def test_a_killed_maker_leaves_no_process_and_what_it_began_is_swept(workshop: Workshop) -> None:
+    """kill -9: the step's processes go by themselves, and the next one removes the draft."""
+    marker = f"98{secrets.randbelow(10**6)}"
+    workshop.write("high", "low", f"sleep {marker}")
+    process = subprocess.Popen([sys.executable, "-c", MAKER, str(workshop.folder)], stdout=subprocess.DEVNULL)
+    try:
+        eventually("the step's process", lambda: processes(marker), 60)
+    finally:
+        process.kill()
+        process.communicate()
+    eventually("its end", lambda: not processes(marker))
+    assert len(workshop.drafts()) == 1
+    workshop.write("high", "low", "cat /etc/low > /etc/high")
+    workshop.ensure()
+    assert workshop.drafts() == []
+
+
+def test_two_that_make_the_same_make_it_once(workshop: Workshop) -> None:
+    """The second waits, finds it there, and makes nothing."""
+    command = [sys.executable, "-c", MAKER, str(workshop.folder)]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    lines = [line for each in both for line in each.communicate()[0].splitlines()]
+    assert [each.returncode for each in both] == [0, 0]
+    assert len([line for line in lines if line.startswith("tree high: made")]) == 1
+    assert len(workshop.cache.all()) == 3
+
+
+def test_new_authorities_make_the_layer_that_holds_them_anew(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tree from before the host had its TLS proxy can't be built upon; one that is there needs nothing."""
+    workshop.write("low", "debian:x", "ls /etc/ca > /etc/low", files={"ca/": "/etc/ca/", "note": "/etc/"})
+    monkeypatch.setattr("harness.trees.maker.extra_authorities", dict)
+    first = workshop.ensure()
+    assert read(first, "etc/low") == ""
+    monkeypatch.setattr("harness.trees.maker.extra_authorities", lambda: {"new.crt": b"x"})
+    assert workshop.ensure() == first
+    workshop.write("high", "low", "cat /etc/low /etc/note > /etc/high")
+    assert read(workshop.ensure(), "etc/high") == "new.crt\n1.2\n"
+
+
+def test_what_has_no_table_can_only_be_exported(workshop: Workshop) -> None:
+    """One with a Dockerfile alone, or that the user named: the error says what would be taken, and from where."""
+    (workshop.folder / "high" / "image.toml").unlink()
+    assert (trees.must_be_exported("high"), trees.must_be_exported("low")) == (True, False)
+    with pytest.raises(RuntimeUnavailable, match=r"docker/high has a Dockerfile, but no image.toml\), and no Docker"):
+        workshop.ensure()
+    with pytest.raises(RuntimeUnavailable, match=r"`fencepost images low --image low=my/own:1`"):
+        trees.need(["low"], {"low": "my/own:1"})
+    with pytest.raises(RuntimeUnavailable, match=r"from the image my/own:1 \(you named it\), and no Docker engine"):
+        trees.ensure(["low"], report=print, overrides={"low": "my/own:1"})
+    with pytest.raises(UsageError, match="unknown image 'hihg'"):
+        trees.need(["hihg"])
+
+
+def processes(marker: str) -> list[int]:
+    """The processes of this machine that have a word in their command line; one that has ended has none."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if marker in (folder / "cmdline").read_bytes().decode(errors="replace").split("\0"):
+                found.append(int(folder.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def test_a_chamber_that_cannot_be_had_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whether it is the kernel's limit, a rule, or a Python that nobody but its owner may run."""
+    assert chamber.why_not() is None
+    for words, remedy in (
+        ("unshare failed: No space left on device", "max_user_namespaces"),
+        ("unshare failed: Operation not permitted", "apparmor_restrict_unprivileged_userns"),
+        ("mount /proc failed: Operation not permitted", "systempaths=unconfined"),
+        ("failed to execute /x: Permission denied", "/x: Permission denied"),
+    ):
+        refusing = tmp_path / "setpriv"
+        refusing.write_text(f"#!/bin/sh\necho 'unshare: {words}' >&2\nexit 1\n")
+        refusing.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        assert remedy in (chamber.why_not() or "")
+
+
+def test_a_signal_from_outside_is_no_success(workshop: Workshop) -> None:
+    """A step whose first process was killed (no memory left) has failed."""
+    marker = f"98{secrets.randbelow(10**6)}"
+    workshop.write("high", "low", f"exec sleep {marker}")
+
+    def kill_once_it_runs() -> None:
+        eventually("the step's process", lambda: processes(marker))
+        os.kill(processes(marker)[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_once_it_runs)
+    killer.start()
+    with pytest.raises(RuntimeUnavailable, match="failed with exit code"):
+        workshop.ensure()
+    killer.join()
