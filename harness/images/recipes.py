@@ -106,16 +106,13 @@ def load_all(folder: Path | None = None) -> dict[str, Recipe]:
 
     def read(name: str) -> Recipe:
         if name not in found:
-            text = (folder / name / "Dockerfile").read_text()
-            base = _BASE.search(text)
-            official = _OFFICIAL.search(text)
-            below = base[1].removeprefix(f"{REPOSITORY}/") if base and base[1].startswith(f"{REPOSITORY}/") else None
+            below, official = _told(folder / name, said := table.read(folder / name))
             found[name] = Recipe(
                 name=name,
-                table=table.read(folder / name),
+                table=said,
                 folder=folder / name,
                 parent=read(below) if below else None,
-                official=official[1] if official else None,
+                official=official,
                 files={**_own_files(folder / name), **(_contender_files(folder) if name == "contender" else {})},
             )
         return found[name]
@@ -123,6 +120,16 @@ def load_all(folder: Path | None = None) -> dict[str, Recipe]:
     for dockerfile in sorted(folder.glob("*/Dockerfile")):
         read(dockerfile.parent.name)
     return found
+
+
+def _told(folder: Path, said: Table | None) -> tuple[str | None, str | None]:
+    """The image of ours below, and the published one that serves as well: by the table, else by the Dockerfile."""
+    if said is not None:
+        return said.below, said.official or None
+    text = (folder / "Dockerfile").read_text()
+    base, official = _BASE.search(text), _OFFICIAL.search(text)
+    ours = base is not None and base[1].startswith(f"{REPOSITORY}/")
+    return base[1].removeprefix(f"{REPOSITORY}/") if base and ours else None, official[1] if official else None
 
 
 def names() -> list[str]:

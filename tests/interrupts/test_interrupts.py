@@ -18,7 +18,16 @@ from tests.runtime.conftest import eventually
 
 pytestmark = pytest.mark.docker
 
-LIVES = {"run": 9.0, "matrix": 12.0, "doctor": 3.5, "images": 0.8, "build": 4.0, "clean": 0.6, "list": 0.6}
+LIVES = {
+    "run": 9.0,
+    "matrix": 12.0,
+    "doctor": 3.5,
+    "images": 0.8,
+    "build": 4.0,
+    "trees": 1.5,
+    "clean": 0.6,
+    "list": 0.6,
+}
 """About how long each lives when the machine is not busy, in seconds."""
 
 LEADS = """
@@ -30,7 +39,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
-ONCE = {"matrix": signal.SIGHUP, "doctor": signal.SIGINT}
+ONCE = {"matrix": signal.SIGHUP, "doctor": signal.SIGINT, "trees": signal.SIGTERM}
 """A matrix is many runs; how `doctor` ends while its node is there, tests/doctor asks for each signal."""
 ROUNDS = [(name, number) for name in COMMANDS for number in SIGNALS if ONCE.get(name, number) is number]
 
