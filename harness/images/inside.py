@@ -7,8 +7,9 @@ owns a file, and nothing that runs from a tree asks for that. The filter is for 
 rights would believe that it had.
 
 Its argument is a JSON object: `command`; `root`, a directory to enter (none: stay in the machine's own); `layers`, the
-directories that lie below each other there, topmost first, with `upper` and `work` for what is written; `binds`, paths
-in the root -> paths of the machine, which are seen there; `pretend`, whether to answer so.
+directories that lie below each other there, topmost first; `written`, a directory with `upper` and `work` for what is
+written, and whether it is to be `memory`; `binds`, paths in the root -> paths of the machine, which are seen there;
+`pretend`, whether to answer so.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ def main() -> None:
     os.umask(0o022)
     try:
         if wanted.get("root"):
-            enter(wanted["root"], wanted["layers"], wanted["upper"], wanted["work"], wanted.get("binds") or {})
+            if wanted.get("memory"):
+                mount("tmpfs", wanted["written"], "tmpfs", data="mode=700")
+            for name in ("upper", "work"):
+                os.makedirs(f"{wanted['written']}/{name}", exist_ok=True)
+            enter(wanted["root"], wanted["layers"], wanted["written"], wanted.get("binds") or {})
         if wanted.get("pretend"):
             pretend()
         os.execvp(wanted["command"][0], wanted["command"])
@@ -50,10 +55,10 @@ def main() -> None:
         sys.exit(str(error))
 
 
-def enter(root: str, layers: list[str], upper: str, work: str, binds: dict[str, str]) -> None:
+def enter(root: str, layers: list[str], written: str, binds: dict[str, str]) -> None:
     """Make the layers one root file system at `root`, with /proc, /dev and the binds, and enter it for good."""
     # userxattr: what overlayfs notes down it can note in a user namespace only in attributes of users'.
-    options = f"userxattr,lowerdir={':'.join(layers)},upperdir={upper},workdir={work}"
+    options = f"userxattr,lowerdir={':'.join(layers)},upperdir={written}/upper,workdir={written}/work"
     mount("overlay", root, "overlay", data=options)
     mount("proc", f"{root}/proc", "proc")
     mount("tmpfs", f"{root}/dev", "tmpfs", data="mode=755")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shlex
 import shutil
@@ -26,8 +27,13 @@ from harness.trees.plan import AUTHORITIES, Part
 _FILES = "/dev/fencepost"
 """Where a step finds its files inside: /dev is memory there, so that nothing of it stays."""
 
+_UPPER, _MADE = "/dev/fencepost-upper", "/dev/fencepost-made"
+"""Where it finds what it has written, and where that is to be copied to, should it be in memory."""
+
 _REACHED = ("/etc/resolv.conf", "/etc/hosts")
 """The machine's own files by which names are found, seen inside as well."""
+
+_OVERLAYFS = 0x794C7630
 
 _BOUND = (*_REACHED, "/etc/hostname")
 """Empty files that whoever runs a tree can bind theirs upon; Docker's images have them too."""
@@ -72,8 +78,9 @@ def make_step(
     """
     assert part.step is not None
     with cache.draft() as draft:
-        for name in ("files", "made", "upper", "work", "mount"):
-            (draft / name).mkdir()
+        root = draft / "made" / "root"
+        for folder in (draft / "files", draft / "mount", draft / "written", root):
+            folder.mkdir(parents=True)
         files = {path: content for path, (content, _) in part.taken().items()}
         executable = {path for path, (_, may) in part.taken().items() if may}
         if part.has_authorities:
@@ -85,23 +92,28 @@ def make_step(
             file.write_bytes(content)
             file.chmod(0o755 if path in executable else 0o644)
         commands = [*_copying(part.step.files), *script(part.step)]
+        binds = {_FILES: str(draft / "files"), **{name: name for name in _REACHED if os.path.exists(name)}}
+        nested = on_overlay(draft)
+        if nested:
+            # Whatever is written is kept in memory, since an overlay can't lie on top of an overlay, and copied then.
+            binds |= {_UPPER: str(draft / "written" / "upper"), _MADE: str(root)}
+            commands.append(f"cp -a {_UPPER}/. {_MADE}/")
         command = chambered(
             ["/bin/sh", "-c", "\n".join(["set -eu", *commands])],
             root=str(draft / "mount"),
             layers=[str(cache.root(layer)) for layer in below],
-            upper=str(draft / "upper"),
-            work=str(draft / "work"),
-            binds={_FILES: str(draft / "files"), **{name: name for name in _REACHED if os.path.exists(name)}},
+            written=str(draft / "written"),
+            memory=nested,
+            binds=binds,
             pretend=True,
         )
         environment = {"PATH": search_path(), "HOME": "/root", **settings, **part.env}
         run(command, environment, draft / "output", stop, f"making the tree of {part.image} (step {part.number})")
-        root = draft / "upper"
+        if not nested:
+            root.rmdir()
+            (draft / "written" / "upper").rename(root)
         for name in _EMPTY:
-            if (root / name).is_dir() and not (root / name).is_symlink():
-                _empty(root / name)
-        root.rename(draft / "made" / "root")
-        root = draft / "made" / "root"
+            _empty(root / name)
         layer = new_layer(
             part.digest,
             below[0],
@@ -147,6 +159,15 @@ def export(
         )
         cache.publish(draft / "made", layer)
     return layer
+
+
+def on_overlay(folder: Path) -> bool:
+    """Whether a folder is itself on an overlay, as in a container's own file system."""
+    # statfs(2) begins with the kind of the file system, a long, on all machines that Debian runs on.
+    answer = ctypes.create_string_buffer(256)
+    if ctypes.CDLL(None, use_errno=True).statfs(os.fsencode(folder), answer) != 0:
+        raise RuntimeUnavailable(f"{folder} can't be looked at: {os.strerror(ctypes.get_errno())}")
+    return ctypes.c_long.from_buffer(answer).value == _OVERLAYFS
 
 
 def _copying(files: Mapping[str, str]) -> Iterator[str]:

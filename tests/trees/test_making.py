@@ -200,6 +200,23 @@ def test_a_killed_maker_leaves_no_process_and_what_it_began_is_swept(workshop: W
     assert workshop.drafts() == []
 
 
+def test_trees_are_made_inside_a_container_too(workshop: Workshop, tmp_path: Path) -> None:
+    """Its own file system is an overlay, on which no further one can write: there a step writes to memory first."""
+    for name in ("upper", "work", "mount"):
+        (tmp_path / name).mkdir()
+    overlay = f"userxattr,lowerdir={workshop.cache.folder},upperdir={tmp_path}/upper,workdir={tmp_path}/work"
+    script = f'mount -t overlay -o {overlay} none "$1" && FENCEPOST_TREES="$1" exec "$2" -c "$3" "$4"'
+    (tmp_path / "upper").chmod(0o700)
+    words = ["sh", "-c", script, "-", str(tmp_path / "mount"), sys.executable, MAKER, str(workshop.folder)]
+    environment = {**os.environ, "PATH": chamber.search_path()}
+    done = subprocess.run(chamber.chambered(words), env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1].startswith("tree high: made"), done.stderr
+    (high,) = (tmp_path / "upper" / "layers").glob("*/root/etc/high")
+    assert high.read_text() == "1.2\n"
+    assert workshop.drafts() == []
+    assert list((tmp_path / "upper" / "drafts").iterdir()) == []
+
+
 def test_two_that_make_the_same_make_it_once(workshop: Workshop) -> None:
     """The second waits, finds it there, and makes nothing."""
     command = [sys.executable, "-c", MAKER, str(workshop.folder)]
