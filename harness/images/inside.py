@@ -4,7 +4,7 @@ A program of its own, with the standard library alone: `unshare` starts it by it
 in which there is one user, one group and nobody else. There every chown fails, and every setuid and setgroups, which
 dpkg and apt call hundreds of times. So a filter answers these calls with success and does nothing. What is lost is who
 owns a file, and nothing that runs from a tree asks for that. The filter is for making only: a service that gives up its
-rights would believe that it had.
+rights would believe that it had. It answers fsync as well, for which dpkg waits at every package.
 
 Its argument is a JSON object: `command`; `root`, a directory to enter (none: stay in the machine's own); `layers`, the
 directories that lie below each other there, topmost first; `written`, a directory with `upper` and `work` for what is
@@ -28,10 +28,14 @@ _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "ptmx": "pts/ptmx"}
 
 #: Machine -> its number for the kernel's audit, and the calls that are answered: chown, fchown, lchown, fchownat,
-#: setuid, setgid, setreuid, setregid, setgroups, setresuid, setresgid, setfsuid, setfsgid, capset.
+#: setuid, setgid, setreuid, setregid, setgroups, setresuid, setresgid, setfsuid, setfsgid, capset;
+#: and fsync, fdatasync, sync, syncfs, sync_file_range, with which dpkg waits for the disk at every package.
 _CALLS = {
-    "x86_64": (0xC000003E, (92, 93, 94, 260, 105, 106, 113, 114, 116, 117, 119, 122, 123, 126)),
-    "aarch64": (0xC00000B7, (54, 55, 143, 144, 145, 146, 147, 149, 151, 152, 159, 91)),
+    "x86_64": (
+        0xC000003E,
+        (92, 93, 94, 260, 105, 106, 113, 114, 116, 117, 119, 122, 123, 126, 74, 75, 162, 306, 277),
+    ),
+    "aarch64": (0xC00000B7, (54, 55, 143, 144, 145, 146, 147, 149, 151, 152, 159, 91, 82, 83, 81, 267, 84)),
 }
 
 _libc = ctypes.CDLL(None, use_errno=True)

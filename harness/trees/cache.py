@@ -13,6 +13,7 @@ layer that it stands on, for it fits no other.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import json
 import os
@@ -140,8 +141,18 @@ class Cache:
         return None
 
     def publish(self, made: Path, layer: Layer) -> None:
-        """Make a folder in a draft, with nothing in it but `root`, the layer: all of it is there at once."""
+        """Make a folder in a draft, with nothing in it but `root`, the layer: all of it is there at once.
+
+        It is on the disk first, since nothing that made it waited for that (`harness/images/inside.py`): a machine that
+        loses its power has a layer whole, or not at all.
+        """
         (made / _LAYER).write_text(json.dumps(asdict(layer), indent=1) + "\n")
+        descriptor = os.open(made, os.O_RDONLY)
+        try:
+            if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
+                raise RuntimeUnavailable(f"{self.folder} can't be written to: {os.strerror(ctypes.get_errno())}")
+        finally:
+            os.close(descriptor)
         made.rename(self._layers / layer.name)
 
     def remove(self, layer: Layer) -> str:

@@ -38,8 +38,11 @@ _OVERLAYFS = 0x794C7630
 _BOUND = (*_REACHED, "/etc/hostname")
 """Empty files that whoever runs a tree can bind theirs upon; Docker's images have them too."""
 
-_EMPTY = ("dev", "proc", "sys", "run", "tmp", "var/tmp", "var/log", "var/cache/apt/archives")
+_EMPTY = ("dev", "proc", "sys", "tmp", "var/tmp")
 """Folders of which nothing belongs to a layer."""
+
+_UNWANTED = ("var/cache/apt", "var/lib/apt/lists", "var/log")
+"""Folders of which nothing of Debian's own making is of use later."""
 
 
 def make_debian(cache: Cache, digest: str, stop: threading.Event) -> Layer:
@@ -49,10 +52,13 @@ def make_debian(cache: Cache, digest: str, stop: threading.Event) -> Layer:
         made.mkdir()
         root = made / "root"
         source = debian.make(draft, root, stop, pretend=True)
-        for folder in _EMPTY:
+        for folder in (*_EMPTY, *_UNWANTED):
             _empty(root / folder)
         for name in _BOUND:
             (root / name.lstrip("/")).write_bytes(b"")
+            (root / name.lstrip("/")).chmod(0o644)
+        if not (root / "etc" / "mtab").is_symlink():
+            (root / "etc" / "mtab").symlink_to("/proc/mounts")
         layer = new_layer(digest, None, root, origin="made", source=source)
         cache.publish(made, layer)
     return layer

@@ -18,7 +18,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 AUTHORITIES = "ca/"
 """The folder of certificate authorities in a step's files: the host's, that no digest covers."""
 
-_FORMAT = "1"
+_FORMAT = "2"
 """Goes into every digest: another number where layers are made in another way."""
 
 
