@@ -12,6 +12,7 @@ import traceback
 import click
 
 from harness import __version__, plain, redaction
+from harness.commands.terminal import wrapped
 from harness.errors import FencepostError
 
 # One line of help each, so that `fencepost --help` imports none of them.
@@ -78,7 +79,7 @@ def main() -> None:
         click.echo(plain.block(shown.getvalue()), err=True, nl=False)
         sys.exit(error.exit_code)
     except FencepostError as error:
-        click.echo(f"fencepost: {plain.block(error, indent='  ')}", err=True)
+        click.echo(wrapped(f"fencepost: {plain.block(error, indent='  ')}", 2, sys.stderr), err=True)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         # Whoever read our output has left (`| head`): end as a program that SIGPIPE ends, without more words.

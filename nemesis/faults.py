@@ -38,7 +38,7 @@ def parse(name: str) -> tuple[str, str]:
     if kind is None:
         known = [each for listed in combinations() for each in listed.names]
         near = difflib.get_close_matches(name, known, n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"kinds: {', '.join(kinds)}"
+        hint = f"did you mean {' or '.join(near)}?" if near else f"it is KIND-TARGET, kinds: {', '.join(kinds)}"
         raise UsageError(f"unknown fault {name!r}; {hint}")
     target = name[len(kind) + 1 :]
     allowed = tuple(registry.load("faults", kind).targets)

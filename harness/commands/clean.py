@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from harness import plain
+from harness.commands.terminal import wrapped
 from harness.engine import Engine
 from harness.errors import HarnessError, UsageError
 from harness.runtime import removal
@@ -34,9 +35,9 @@ def command(site_id: str | None, include_running: bool, dry_run: bool) -> None:
         raise UsageError(f"there is nothing of a site {site_id!r} here (sites: {', '.join(known) or 'none'})")
     result = clean(engine, site_id=site_id, include_running=include_running, dry_run=dry_run)
     for line in result.removed:
-        click.echo(f"{'would remove' if dry_run else 'removed'} {plain.line(line)}")
+        click.echo(wrapped(f"{'would remove' if dry_run else 'removed'} {plain.line(line)}", 2))
     for line in result.spared:
-        click.echo(f"{plain.line(line)}; --all removes it all the same")
+        click.echo(wrapped(f"{plain.line(line)}; --all removes it all the same", 2))
     if not result.removed and not result.spared and not result.stayed:
         click.echo("nothing is left of any run")
     if result.stayed:

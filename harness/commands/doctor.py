@@ -10,11 +10,13 @@ import click
 
 from harness import plain
 from harness.commands.interrupt import attended
+from harness.commands.terminal import columns
 from harness.doctor import Examination, examine
 from harness.runtime.docker import DockerRuntime
 
 _COLOURS = {"ok": "green", "limited": "yellow", "missing": "cyan", "failed": "red", "unknown": "magenta"}
 _WIDTH = 100
+"""So wide it is at most: longer lines are hard to read."""
 
 
 @click.command()
@@ -45,12 +47,13 @@ def command(as_json: bool) -> None:
 
 def _print(examination: Examination) -> None:
     left = max(len(finding.name) for finding in examination.findings) + 2
+    room = min(_WIDTH, columns() or _WIDTH) - left - 9
     for finding in examination.findings:
         click.echo(
             click.style(f"{finding.status:<9}", fg=_COLOURS[finding.status]) + f"{finding.name:<{left}}", nl=False
         )
-        lines = textwrap.wrap(finding.detail, _WIDTH - left - 9)
-        lines += textwrap.wrap(f"→ {finding.remedy}", _WIDTH - left - 9) if finding.remedy else []
+        lines = textwrap.wrap(finding.detail, room)
+        lines += textwrap.wrap(f"→ {finding.remedy}", room) if finding.remedy else []
         click.echo(("\n" + " " * (left + 9)).join(plain.line(line) for line in lines))
     limits = [finding.name for finding in examination.findings if finding.status == "limited"]
     if examination.ok:

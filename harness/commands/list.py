@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
-import textwrap
 
 import click
 
 from harness import plain
+from harness.commands.terminal import wrapped
 
 KINDS = ("systems", "faults", "workloads", "verdicts")
 
@@ -41,14 +40,6 @@ def summaries(kind: str) -> dict[str, str]:
     return found
 
 
-def _wrapped(line: str, indent: int) -> str:
-    """The line as wide as the terminal, its rest below its summary; elsewhere whole, for `grep`."""
-    if not sys.stdout.isatty():
-        return line
-    columns = max(40, shutil.get_terminal_size().columns)
-    return textwrap.fill(line, columns, subsequent_indent=" " * indent, break_on_hyphens=False)
-
-
 @click.command()
 @click.argument("kind", required=False, type=click.Choice(KINDS))
 @click.option("--json", "as_json", is_flag=True, help="For programs: {kind: {name: line}}.")
@@ -69,4 +60,4 @@ def command(kind: str | None, as_json: bool) -> None:
         shown = {plain.line(entry): plain.line(line) for entry, line in entries.items()}
         width = max((len(entry) for entry in shown), default=0)
         for entry, line in shown.items():
-            click.echo(_wrapped(f"  {entry:<{width}}  {line}", width + 4))
+            click.echo(wrapped(f"  {entry:<{width}}  {line}", width + 4))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from harness.commands.list import _wrapped as listed
+from harness.commands.terminal import columns, wrapped
 from harness.commands.view import (
     PHASES,
     Watcher,
@@ -96,16 +96,21 @@ def test_a_running_trial_is_shown_whole_on_any_screen(width: int) -> None:
     assert ("faults so far" in text) is (width == 200)
 
 
-def test_a_listing_is_as_wide_as_the_terminal_and_whole_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_is_as_wide_as_the_terminal_and_whole_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal the rest of a line stands below its summary; elsewhere an entry is one line, for `grep`."""
     line = "  freeze  stop the processes of a server or a contender [freeze-leader, freeze-follower, freeze-holder]"
-    assert listed(line, 10) == line
+    assert wrapped(line, 10) == line
+    assert columns() is None
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")
-    first, *rest = listed(line, 10).splitlines()
+    assert columns() == 60
+    first, *rest = wrapped(line, 10).splitlines()
     assert all(len(each) <= 60 for each in (first, *rest))
     assert all(each.startswith(" " * 10) and each[10] != " " for each in rest)
     assert " ".join(" ".join((first, *rest)).split()) == " ".join(line.split())
+    path = "/a/path-that/is-longer/than-a-narrow-terminal/is-wide/and-must/be-copied/whole.jsonl"
+    assert path in wrapped(f"{path}: no such file\nand a second line", 2).splitlines()[0]
+    assert wrapped("one\n\ntwo", 2).splitlines() == ["one", "", "two"]
 
 
 def test_in_a_pipe_it_is_a_table_however_wide() -> None:
