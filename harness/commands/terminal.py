@@ -1,4 +1,4 @@
-"""Text as wide as the terminal it goes to. Where there is none (a pipe, a file) it stays whole: for `grep`, for logs."""
+"""Text as wide as the terminal that it goes to. Where there is none (a pipe, a file) it stays whole, for `grep`."""
 
 from __future__ import annotations
 

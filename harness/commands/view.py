@@ -281,10 +281,12 @@ def print_results(results: Sequence[TrialResult], screen: Console) -> None:
 
 
 def beside_lines(result: TrialResult) -> list[str]:
-    """What is false of a trial and not required, a sentence each: its reasons tell only of what decided."""
+    """What is false of a trial and not required, a sentence each: its reasons tell only of what decided. That they
+    are not required is said by the caption where the word is "as-expected"."""
     told = {*result.required, *result.config.expect}
+    said = "" if left_out(result) is not None else " is false, and not required"
     return [
-        f"{name} is false, and not required: {statement(name, 'false')}"
+        f"{name}{said}: {statement(name, 'false')}"
         for name, value in result.verdicts.items()
         if value is False and name not in told
     ]

@@ -134,6 +134,9 @@ def test_what_is_false_and_not_required_is_told_in_a_sentence() -> None:
     assert beside_lines(result("violation", lease=False, exclusion=False)) == [
         "exclusion is false, and not required: Two contenders believed at once that they held the lock."
     ]
+    assert beside_lines(result(exclusion=False)) == [
+        "exclusion: Two contenders believed at once that they held the lock."
+    ], "the caption says the rest"
     assert beside_lines(result(expect={"exclusion": False}, exclusion=False, damage="unknown")) == []
 
 
