@@ -163,9 +163,9 @@ def _changed(stock: Stock, client: docker.DockerClient | None, name: str) -> boo
 def _give_up(cache: Cache, stock: Stock, report: Callable[[str], None], halt: Halt) -> None:
     """Note which layers this checkout uses now, and remove those that it used and nobody does any more."""
     current = [layer for name in names() for layer in stock.layers(name) or ()]
-    # What the user named, for this command alone or for all, is not in the way of anything.
+    # What was exported may have been named for one command alone: it stays, save for what its name meant before.
     known = cache.all()
-    current += [layer for layer in known.values() if layer.origin == EXPORTED]
+    current += {layer.digest: layer for layer in reversed(known.values()) if layer.origin == EXPORTED}.values()
     left = [known[name] for name in cache.claim(checkout(), current) if name in known]
     if left:
         with one_at_a_time(report, halt.check, cache.lock, "trees"):

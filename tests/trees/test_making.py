@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,60 +16,8 @@ from harness import trees
 from harness.errors import RuntimeUnavailable, UsageError
 from harness.images import chamber, recipes
 from harness.images.halting import Halt, Halted
-from harness.trees.cache import Cache
 from tests.runtime.conftest import eventually
-from tests.trees.lowest import lowest
-
-
-class Workshop:
-    """A folder of tables with two images, one on the other, and a cache with what the lower one stands on."""
-
-    def __init__(self, folder: Path, cache: Path) -> None:
-        self.folder, self.cache = folder, Cache(cache)
-        self.lines: list[str] = []
-        self.cache.prepare()
-        lowest(self.cache)
-        self.write(
-            "low", "debian:x", "cat /etc/hostname 2>/dev/null || cat /etc/note > /etc/low", files={"note": "/etc/"}
-        )
-        self.write("high", "low", "cat /etc/low > /etc/high", version="cat /etc/note")
-        (folder / "low" / "note").write_text("1.2\n")
-
-    def write(self, name: str, on: str, run: str, version: str = "", files: dict[str, str] | None = None) -> None:
-        copied = ", ".join(f'"{source}" = "{target}"' for source, target in (files or {}).items())
-        (self.folder / name).mkdir(exist_ok=True)
-        (self.folder / name / "image.toml").write_text(
-            f"on = '{on}'\n[[step]]\nrun = '''{run}'''\nversion = '{version}'\nfiles = {{ {copied} }}\n"
-            f"[config]\nenv = {{ {name.upper()} = '{name}' }}\ncommand = ['{name}']\n"
-        )
-        below = f"fencepost/{on}" if ":" not in on else on
-        (self.folder / name / "Dockerfile").write_text(f"ARG BASE={below}\nFROM ${{BASE}}\n# {secrets.token_hex(4)}\n")
-
-    def ensure(self, *wanted: str) -> trees.Tree:
-        self.lines.clear()
-        return trees.ensure(wanted or ["high"], report=self.lines.append)[(wanted or ["high"])[0]]
-
-    def drafts(self) -> list[Path]:
-        return list((self.cache.folder / "drafts").iterdir())
-
-
-def read(tree: trees.Tree, path: str) -> str:
-    """A file as it is seen in a tree: in the topmost layer that has it."""
-    return next(layer / path for layer in tree.layers if (layer / path).exists()).read_text()
-
-
-@pytest.fixture
-def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workshop]:
-    folder = tmp_path / "docker"
-    folder.mkdir()
-    monkeypatch.setattr(recipes, "docker_folder", lambda: folder)
-    monkeypatch.setenv("FENCEPOST_TREES", str(tmp_path / "trees"))
-    monkeypatch.setattr("harness.trees.checkout", lambda: "0123456789ab")
-    monkeypatch.setattr("harness.trees.names", lambda: ["high", "low"])
-    yield Workshop(folder, tmp_path / "trees")
-    for descriptor in trees._held.values():
-        os.close(descriptor)
-    trees._held.clear()
+from tests.trees.workshop import Workshop, read
 
 
 def test_trees_are_made_once_and_anew_when_their_source_changes(workshop: Workshop) -> None:
@@ -178,7 +125,6 @@ from pathlib import Path
 from harness import trees
 from harness.images import recipes
 recipes.docker_folder = lambda: Path(sys.argv[1])
-trees.names = lambda: ["high", "low"]
 trees.ensure(["high"], report=lambda line: print(line, flush=True))
 """
 
