@@ -527,18 +527,18 @@ def test_a_command_that_is_stopped_ends_its_processes(tmp_path: Path) -> None:
     stopper.start()
     script = f"sleep 600 & echo $! > {child}; wait"
     with pytest.raises(RuntimeUnavailable, match="making it was interrupted"):
-        chamber.run(["sh", "-c", script], os.environ, tmp_path / "output", stop, "making it")
+        chamber.run(["sh", "-c", script], os.environ, stop, "making it")
     stopper.join()
     # A process that has ended has no command line, whether or not it was reaped yet.
     line = Path(f"/proc/{int(child.read_text())}/cmdline")
     eventually("its end", lambda: not line.exists() or line.read_bytes() == b"")
 
 
-def test_a_failed_command_is_told_with_the_end_of_its_output(tmp_path: Path) -> None:
+def test_a_failed_command_is_told_with_the_end_of_its_output() -> None:
     """The exit code says only that it failed."""
     script = "echo the reason why; exit 3"
     with pytest.raises(RuntimeUnavailable, match="making it failed with exit code 3") as caught:
-        chamber.run(["sh", "-c", script], os.environ, tmp_path / "output", threading.Event(), "making it")
+        chamber.run(["sh", "-c", script], os.environ, threading.Event(), "making it")
     assert "the reason why" in str(caught.value)
 
 

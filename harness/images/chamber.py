@@ -21,7 +21,9 @@ from harness.errors import RuntimeUnavailable
 
 _INSIDE = Path(__file__).with_name("inside.py")
 _POLL_SECONDS = 0.05
-_TAIL_LINES = 15
+
+TAIL_LINES = 15
+"""So much of what a program printed is shown when it fails."""
 
 _NETWORK = (
     "Temporary failure resolving",
@@ -83,33 +85,52 @@ def why_not() -> str | None:
     return f"user namespaces are refused ({words}): {remedy}"
 
 
-def run(command: Sequence[str], environment: Mapping[str, str], output: Path, stop: threading.Event, what: str) -> None:
+def run(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    stop: threading.Event,
+    what: str,
+    folder: Path | None = None,
+) -> str:
     """Runs a command to its end, in a process group of its own, so that all of it can be ended; `what` names it.
+
+    Returns:
+        what it printed.
 
     Raises:
         RuntimeUnavailable: it failed; with the end of what it printed. Or `stop` was set: then it was killed.
     """
-    with output.open("wb") as file:
+    # In memory: on a full disk there is no room for the words that say so.
+    with os.fdopen(os.memfd_create("output"), "w+b") as output:
         process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+            command,
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
-    try:
-        while process.poll() is None:
-            if stop.wait(_POLL_SECONDS):
-                raise RuntimeUnavailable(f"{what} was interrupted")
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        try:
+            while process.poll() is None:
+                if stop.wait(_POLL_SECONDS):
+                    raise RuntimeUnavailable(f"{what} was interrupted")
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        output.seek(0)
+        text = output.read().decode(errors="replace")
     if process.returncode != 0:
-        text = output.read_text(errors="replace")
-        tail = "\n".join(text.splitlines()[-_TAIL_LINES:])
+        tail = "\n".join(text.splitlines()[-TAIL_LINES:])
         raise RuntimeUnavailable(
-            f"{what} failed with exit code {process.returncode}{_hint(text)}; its last lines:\n{tail}"
+            f"{what} failed with exit code {process.returncode}{hint(text)}; its last lines:\n{tail}"
         )
+    return text
 
 
-def _hint(text: str) -> str:
+def hint(text: str) -> str:
+    """What the words of a program that failed tell of the cause, in parentheses after a space; "" for nothing."""
     if "No space left on device" in text:
         return " (the disk is full)"
     if any(words in text for words in _NETWORK):

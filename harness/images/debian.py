@@ -17,7 +17,7 @@ from pathlib import Path
 import docker
 
 from harness.errors import RuntimeUnavailable
-from harness.images.chamber import chambered, run, search_path, why_not
+from harness.images.chamber import TAIL_LINES, chambered, hint, run, search_path, why_not
 from harness.images.table import SUITE
 
 # A new image and a new tree are needed when one of these changes.
@@ -93,7 +93,7 @@ def make(work: Path, target: Path, stop: threading.Event, *, pretend: bool) -> s
     Raises:
         RuntimeUnavailable: it can't be made, or `stop` was set.
     """
-    tools = Tools(work)
+    tools = Tools(work, stop)
     mirrors = _mirrors()
     command = [tools.mmdebstrap(), "--mode=root", "--variant=minbase", "--format=directory", f"--include={_INCLUDE}"]
     command += [f"--keyring={tools.keyring()}", "--dpkgopt=force-unsafe-io", f"--customize-hook={_NO_MANUALS}"]
@@ -102,15 +102,15 @@ def make(work: Path, target: Path, stop: threading.Event, *, pretend: bool) -> s
         command += ["--skip=chroot/mount", '--aptopt=APT::Sandbox::User "root"']
     command += [SUITE, str(target), *_sources(mirrors)]
     command = chambered(command, pretend=True) if pretend else [*_private_mounts(), *command]
-    run(command, tools.environment(), work / "output", stop, f"making Debian {SUITE} by mmdebstrap")
+    run(command, tools.environment(), stop, f"making Debian {SUITE} by mmdebstrap")
     return f"Debian {SUITE} by mmdebstrap from {mirrors.get('main', 'its default mirror')}"
 
 
 class Tools:
     """mmdebstrap, what it needs of Perl, and Debian's keys: the host's own, else unpacked into the work folder."""
 
-    def __init__(self, work: Path) -> None:
-        self._work = work
+    def __init__(self, work: Path, stop: threading.Event) -> None:
+        self._work, self._stop = work, stop
         self._unpacked = work / "tools"
         self._environment: dict[str, str] = {}
 
@@ -170,14 +170,16 @@ class Tools:
         (cache / "archives" / "partial").mkdir(parents=True, exist_ok=True)
         options = ["-qq", "-o", f"Dir::State::lists={state}/lists", "-o", f"Dir::Cache={cache}"]
         options += ["-o", "APT::Sandbox::User=root"]
-        for arguments in (*((["update"],) if fresh else ()), ["download", package]):
-            done = subprocess.run(
-                ["apt-get", *options, *arguments], cwd=folder, capture_output=True, text=True, check=False
-            )
+        environment = {**os.environ, "PATH": search_path(), "LC_ALL": "C"}
+        what = f"fetching the package {package} with apt"
+        said = run(["apt-get", *options, "update"], environment, self._stop, what) if fresh else ""
+        try:
+            run(["apt-get", *options, "download", package], environment, self._stop, what, folder)
+        except RuntimeUnavailable as error:
+            # An update that reached nobody succeeds, and says so in its output alone.
+            tail = "\n".join(said.strip().splitlines()[-TAIL_LINES:])
+            raise RuntimeUnavailable(f"{error}\n{tail}\ninstall {package}, or mend that{hint(said)}") from error
         packages = sorted(folder.glob(f"{package}_*.deb"))
-        if done.returncode != 0 or not packages:
-            reason = done.stderr.strip() or "unknown here"
-            raise RuntimeUnavailable(f"can't fetch the package {package} with apt: {reason}; install {package}")
         subprocess.run(["dpkg-deb", "--extract", str(packages[-1]), str(self._unpacked)], check=True)
 
 

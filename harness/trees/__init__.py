@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import docker
 
+from harness.engine import telling
 from harness.errors import HarnessError, RuntimeUnavailable
 from harness.images import chamber, debian
 from harness.images.build import inspect
@@ -137,7 +138,7 @@ def ensure(
     present = [name for name in wanted if name not in missing()]
     if len(present) < len(wanted):
         cache.prepare()
-        with one_at_a_time(report, halt.check, cache.lock, "trees"):
+        with one_at_a_time(report, halt.check, cache.lock, "trees"), cache.keeping(), telling("exporting images"):
             cache.sweep()
             stock.reread()  # somebody else may have made them while this process waited
             Maker(stock, report, halt, client, always, exporting).make(missing())
@@ -156,7 +157,8 @@ def _changed(stock: Stock, client: docker.DockerClient | None, name: str) -> boo
     layers = stock.layers(name)
     if client is None or not layers or layers[0].origin != EXPORTED:
         return False
-    image = inspect(client, layers[0].source)
+    with telling("looking for images"):
+        image = inspect(client, layers[0].source)
     return image is not None and str(image["Id"]) != layers[0].image
 
 

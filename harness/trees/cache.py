@@ -108,6 +108,17 @@ class Cache:
             hint = "" if error.filename != str(self._drafts) else " (NFS and old kernels' tmpfs keep no attributes)"
             raise RuntimeUnavailable(f"trees can't be kept in {self.folder}: {what}{hint}; {elsewhere}") from error
 
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """What the machine refuses while layers are written (no room, a folder that has gone) is said in a sentence."""
+        try:
+            yield
+        except OSError as error:
+            raise RuntimeUnavailable(
+                f"trees can't be kept in {self.folder}: {error.strerror or error} ({error.filename}); make room, or "
+                f"set {ENVIRONMENT} to another folder"
+            ) from error
+
     # -- layers --------------------------------------------------------------------------------------------------------
 
     def root(self, layer: Layer) -> Path:

@@ -114,7 +114,7 @@ def make_step(
             pretend=True,
         )
         environment = {"PATH": search_path(), "HOME": "/root", **settings, **part.env}
-        run(command, environment, draft / "output", stop, f"making the tree of {part.image} (step {part.number})")
+        run(command, environment, stop, f"making the tree of {part.image} (step {part.number})")
         if not nested:
             root.rmdir()
             (draft / "written" / "upper").rename(root)
@@ -148,7 +148,7 @@ def export(
         container = str(client.api.create_container(image["Id"], command=["true"], labels={LABEL: "1"})["Id"])
         try:
             with halt.streams(client, f"/containers/{container}/export"):
-                _unpack(client.api.export(container), root, draft / "output", reference)
+                _unpack(client.api.export(container), root, reference)
         finally:
             client.api.remove_container(container, v=True, force=True)
         for folder in ("dev", "proc", "sys"):
@@ -185,22 +185,24 @@ def _copying(files: Mapping[str, str]) -> Iterator[str]:
         yield f"cp -R --preserve=mode {shlex.quote(what)} {shlex.quote(target)}"
 
 
-def _unpack(chunks: Iterator[bytes], root: Path, output: Path, reference: str) -> None:
+def _unpack(chunks: Iterator[bytes], root: Path, reference: str) -> None:
     command = ["tar", "-x", "-p", "--no-same-owner", "--anchored", "--exclude=dev/*", "--exclude=proc/*"]
     command += ["--exclude=sys/*", "--exclude=.dockerenv", "-C", str(root)]
-    with output.open("wb") as errors, subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors) as tar:
-        assert tar.stdin is not None
-        try:
-            for chunk in chunks:
-                tar.stdin.write(chunk)
-            tar.stdin.close()
-        except BrokenPipeError:
-            pass  # tar says why below
-        except BaseException:
-            tar.kill()
-            raise
+    with os.fdopen(os.memfd_create("errors"), "w+b") as errors:
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors) as tar:
+            assert tar.stdin is not None
+            try:
+                for chunk in chunks:
+                    tar.stdin.write(chunk)
+                tar.stdin.close()
+            except BrokenPipeError:
+                pass  # tar says why below
+            except BaseException:
+                tar.kill()
+                raise
+        errors.seek(0)
+        words = errors.read().decode(errors="replace").strip().splitlines()
     if tar.returncode != 0:
-        words = output.read_text(errors="replace").strip().splitlines()
         raise RuntimeUnavailable(f"{reference} can't be unpacked as a tree: {words[0] if words else 'tar failed'}")
 
 
