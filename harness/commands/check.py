@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
@@ -15,6 +16,7 @@ import click
 
 from harness import plain
 from harness.commands.helping import GroupedCommand
+from harness.commands.terminal import columns, wrapped
 from harness.errors import HistoryError, UsageError
 
 if TYPE_CHECKING:
@@ -302,6 +304,9 @@ def _exit_code(results: list[_Result]) -> int:
 
 # -- for people -------------------------------------------------------------------------------------------------------
 
+#: Findings are so wide at most: longer lines are hard to read.
+_WIDTH = 100
+
 #: So many kinds of findings of a verdict are told in words.
 _KINDS = 4
 
@@ -354,7 +359,11 @@ def _show_one(result: _Result, judgement: Judgement) -> None:
     if beside is not None:
         kept = "true of what was required" if judgement.valid is True else judgement.valid
         word = click.style(f"{kept}; {plain.line(beside)} (--require)", fg="yellow")
-    click.echo(f"{plain.line(result.path)}: {word}  ({judgement.events:,} events, {grants})")
+    head = f"{plain.line(result.path)}: {word}  ({judgement.events:,} events, {grants})"
+    whole = click.unstyle(head)
+    if "\n" in (narrow := wrapped(whole, 2)):  # where it is cut, all of it has the colour of its word
+        head = click.style(narrow, fg="yellow" if beside is not None else _SIGNS[judgement.valid][1])
+    click.echo(head)
     if judgement.cut_off is not None:
         told = f"cut off: {judgement.cut_off}. A line may be missing that clears somebody, so all is unknown"
         click.echo(click.style(f"  {told} (--partial judges what is there)", fg="yellow"))
@@ -365,7 +374,10 @@ def _show_one(result: _Result, judgement: Judgement) -> None:
         count = _count(verdict)
         said = count if count and verdict.valid is not False else "; ".join(part for part in (count, note) if part)
         shown = plain.line(name).ljust(width)
-        click.echo(f"  {shown}  {_word(verdict.valid, 8)}  {mark:<12}  {plain.line(said)}".rstrip())
+        # The colour takes no columns, so what follows it is wrapped by itself.
+        left = len(f"  {shown}  {'':8}  {'':12}  ")
+        told = wrapped(" " * left + plain.line(said), left)[left:]
+        click.echo(f"  {shown}  {_word(verdict.valid, 8)}  {mark:<12}  {told}".rstrip())
     for name, verdict in judgement.verdicts.items():
         if _tells(judgement, verdict):
             shown_here = _in_words(name, verdict)
@@ -402,7 +414,16 @@ def _show_finding(name: str, finding: Finding) -> None:
     kind = plain.line(finding.kind) + (f", blame {_blamed(finding.blame)}" if finding.blame else "")
     lines = ", ".join(str(line) for line in finding.events)
     click.echo(f"\n  {plain.line(name)}: {kind} (line{'s' if len(finding.events) != 1 else ''} {lines})")
-    click.echo(click.wrap_text(plain.line(finding.text), width=100, initial_indent="    ", subsequent_indent="    "))
+    width = min(_WIDTH, columns() or _WIDTH)
+    text = textwrap.fill(
+        plain.line(finding.text),
+        width,
+        initial_indent="    ",
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    click.echo(text)
 
 
 def _blamed(word: str) -> str:

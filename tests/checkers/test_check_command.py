@@ -369,3 +369,20 @@ def test_a_bug_in_reading_is_no_pass_and_no_violation(monkeypatch: pytest.Monkey
     result = check(VALID)
     assert result.exit_code == 2
     assert "a bug of Fencepost" in result.output
+
+
+def test_on_a_narrow_terminal_nothing_is_wider_than_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heads, notes and findings are cut between words, a note goes on below its own beginning."""
+    path = CASES / "consul-4935-zombie-renewer.jsonl"
+    whole = check(path).output
+    monkeypatch.setattr("harness.commands.terminal.columns", lambda stream=None: 80)
+    monkeypatch.setattr("harness.commands.check.columns", lambda stream=None: 80)
+    narrow = check(path).output
+    assert max(map(len, whole.splitlines())) > 100
+    assert [line for line in narrow.splitlines() if len(line) > 80 and " " in line.strip()] == []
+    assert narrow.split() == whole.split()
+    lines = narrow.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("  progress"))
+    at = lines[first].index("it was never")
+    assert lines[first + 1].startswith(" " * at)
+    assert lines[first + 1][at] != " "
