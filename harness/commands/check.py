@@ -382,7 +382,7 @@ def _show_one(result: _Result, judgement: Judgement) -> None:
         if _tells(judgement, verdict):
             shown_here = _in_words(name, verdict)
             for number in shown_here:
-                _show_finding(name, verdict.findings[number])
+                _show_finding(name, number + 1 if len(verdict.findings) > 1 else None, verdict.findings[number])
             others = [number for number in range(len(verdict.findings)) if number not in shown_here]
             if others:
                 whose = "" if name == _told_first(judgement) else f" --verdict {plain.line(name)}"
@@ -410,10 +410,12 @@ def _in_words(name: str, verdict: Verdict) -> list[int]:
     return [first, *(kinds.index(kind) for kind in dict.fromkeys(kinds) if kind != kinds[first])][:_KINDS]
 
 
-def _show_finding(name: str, finding: Finding) -> None:
+def _show_finding(name: str, number: int | None, finding: Finding) -> None:
+    """A finding in words. Its number, where there are several, is that of `--explain` and of the report."""
+    which = plain.line(name) + (f" {number}" if number is not None else "")
     kind = plain.line(finding.kind) + (f", blame {_blamed(finding.blame)}" if finding.blame else "")
     lines = ", ".join(str(line) for line in finding.events)
-    click.echo(f"\n  {plain.line(name)}: {kind} (line{'s' if len(finding.events) != 1 else ''} {lines})")
+    click.echo(f"\n  {which}: {kind} (line{'s' if len(finding.events) != 1 else ''} {lines})")
     width = min(_WIDTH, columns() or _WIDTH)
     text = textwrap.fill(
         plain.line(finding.text),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import threading
 import time
@@ -74,6 +73,7 @@ def command(
         Watcher,
         beside_lines,
         console,
+        look,
         needs,
         outcome_text,
         phase_words,
@@ -129,9 +129,8 @@ def command(
     screen.print(outcome_text(result.outcome), f"- history, verdicts and logs are in {result.folder}")
     if result.report is not None:
         screen.print(f"report: {result.report}", markup=False, soft_wrap=True)
-    if any(result.verdicts.get(name) is False for name in result.required):
-        look = shlex.join(["fencepost", "check", str(result.folder), "--explain", "1"])
-        screen.print(f"look:   {look}  (what led to it, event by event)", markup=False, soft_wrap=True)
+    if (command_line := look(result)) is not None:
+        screen.print(f"look:   {command_line}  (what led to it, event by event)", markup=False, soft_wrap=True)
     screen.print(f"again:  {config.repeat_command(runtime.name)}", markup=False, soft_wrap=True)
     for line in needs(config.variables()):
         screen.print(f"needs:  {line}", markup=False, soft_wrap=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import threading
 import time
@@ -18,8 +19,10 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from checkers.findings import gravest
 from checkers.words import beside
 from harness import plain, redaction, secrets
+from harness.report import files
 from harness.report.words import statement
 from harness.trial import Progress, TrialResult
 from harness.trial.config import TrialConfig
@@ -278,6 +281,17 @@ def print_results(results: Sequence[TrialResult], screen: Console) -> None:
                     screen.print(reason_lines([why]))
     finally:
         screen.width = width
+
+
+def look(result: TrialResult) -> str | None:
+    """The command that shows what led to a violation: the finding of which its reasons tell first. None where no
+    required verdict is false."""
+    checked = files.read_verdict(result.folder / files.VERDICT)
+    for name, part in (checked.verdicts if checked is not None else {}).items():
+        if part.valid is False and name in result.required and part.findings:
+            number = gravest(finding.kind for finding in part.findings) + 1
+            return shlex.join(["fencepost", "check", str(result.folder), "--explain", str(number)])
+    return None
 
 
 def beside_lines(result: TrialResult) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from io import StringIO
 from pathlib import Path
@@ -10,17 +11,20 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from checkers import judge
 from harness.commands.terminal import columns, wrapped
 from harness.commands.view import (
     PHASES,
     Watcher,
     beside_lines,
     left_out,
+    look,
     phase_words,
     print_results,
     results_shown,
     results_table,
 )
+from harness.history import read
 from harness.trial import Progress, TrialResult
 from harness.trial.config import from_mapping
 from harness.trial.outcome import Outcome
@@ -160,3 +164,15 @@ def test_why_a_cell_was_expected_to_be_false_stands_beside_it() -> None:
         lines = into.getvalue().splitlines()
         assert "no lock at all" in lines[place]
         assert into.getvalue().count("no lock at all") == 1
+
+
+def test_what_led_to_a_violation_is_shown_by_the_finding_that_was_told(tmp_path: Path) -> None:
+    """The gravest of the first required verdict that is false, which isn't the first in time."""
+    judged = judge(read(Path(__file__).parents[2] / "cases" / "etcd-15247-recorded-3.5.16.jsonl"))
+    kinds = [finding.kind for finding in judged.verdicts["lease"].findings]
+    (tmp_path / "verdict.json").write_text(json.dumps(judged.to_json()))
+    came = result("violation", lease=False)
+    told = TrialResult(tmp_path, came.config, came.outcome, came.verdicts, None, REQUIRED)
+    assert look(told) == f"fencepost check {tmp_path} --explain {kinds.index('early-grant') + 1}"
+    assert look(TrialResult(tmp_path, came.config, came.outcome, {}, None, ("progress",))) is None
+    assert look(came) is None, "there is no verdict.json"
