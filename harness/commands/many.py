@@ -35,6 +35,10 @@ from harness.runtime.base import Runtime
 from harness.trial import Progress, TrialResult
 from harness.trial.outcome import EXIT_CODES, worst
 
+CAME_TO = (
+    "(bit: the fault met a moment in which it could matter; missed: it met none; immune: by design it can't matter)"
+)
+
 
 def usual_jobs() -> int:
     """Trials side by side, where nobody says how many."""
@@ -114,6 +118,8 @@ def _tell(screen: Console, run: MatrixRun, found: Sequence[TrialResult]) -> str:
         screen.print(pooled_table(run))
     else:
         print_results(found, screen)
+        if any(result.outcome.faults for result in found):
+            screen.print(Text(CAME_TO, style="dim"))
     words = list(run.words) or [result.outcome.word for result in found]
     if run.budget is not None and len(found) < len(run.plan.cells):
         words.append("inconclusive")  # there was no time for some of the cells
