@@ -6,24 +6,9 @@ What belongs to a process that still runs is somebody's trial, and is spared unl
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from harness.engine import Engine
 from harness.runtime import removal
-
-_NOT_GONE = {
-    "running": "{owner} still runs",
-    "unknown": "whether it still runs can't be seen from here ({owner})",
-}
-
-
-@dataclass
-class Cleaned:
-    """What was (or would be) removed, what was spared and why, and what would not go; one line each."""
-
-    removed: list[str] = field(default_factory=list)
-    spared: list[str] = field(default_factory=list)
-    stayed: list[str] = field(default_factory=list)
+from harness.runtime.cleaned import Cleaned, why_spared
 
 
 def clean(
@@ -34,7 +19,7 @@ def clean(
     for site in removal.find(engine, site_id):
         name = f"site {site.id}" if site.id else "things without a site"
         if site.state != "gone" and not include_running:
-            reason = _NOT_GONE[site.state].format(owner=site.owner)
+            reason = why_spared(site.state, site.owner)
             result.spared.append(f"{name} stays ({site.counted()}): {reason}")
             continue
         stayed = [] if dry_run else removal.remove(engine, site.things)

@@ -20,12 +20,13 @@ from harness import images
 from harness.engine import Engine, telling
 from harness.errors import FencepostError, HarnessError
 from harness.runtime import labels, network, removal
+from harness.runtime.addresses import Addresses
 from harness.runtime.base import Node, NodeSpec, SeenHandler
 from harness.runtime.cleaning import clean
 from harness.runtime.creations import Creations
 from harness.runtime.owner import Owner
 from harness.runtime.pod import DockerNode, Place
-from harness.runtime.turn import turn
+from harness.runtime.turn import SharedTurn
 from harness.runtime.watch import DockerWatch
 
 log = logging.getLogger(__name__)
@@ -114,9 +115,9 @@ class DockerSite:
         self._overrides = dict(images)
         self._references: dict[str, str] = {}
         self._nodes: dict[str, DockerNode] = {}
-        self._addresses = network.Addresses()
+        self._addresses = Addresses()
         self._lock = threading.Lock()  # guards the three above
-        self._turn = _SharedTurn(f"site {site_id}")
+        self._turn = SharedTurn(f"site {site_id}")
         self._check = check
         self._creations = Creations()
         self.labels = {labels.PROJECT: "1", labels.SITE: site_id, labels.OWNER: Owner.current().label()}
@@ -233,6 +234,9 @@ class DockerSite:
             raise HarnessError(f"left of site {self._id}: {'; '.join(left)}. Try {self.how_to_remove()}")
         self.closed = True
 
+    def keep(self) -> None:
+        """Nothing to do: containers stay until somebody removes them."""
+
     def how_to_remove(self) -> str:
         """The command that removes this site when it was kept."""
         return f"fencepost clean --site {shlex.quote(self._id)}"
@@ -255,42 +259,6 @@ class DockerSite:
         for node in nodes:
             self._nodes.pop(node.name, None)
             self._addresses.give_back(node.host_number)
-
-
-class _SharedTurn:
-    """One turn of the machine, held by a site for as long as any of its threads is inside. Re-entrant so."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._held: Any = None
-
-    @contextmanager
-    def held(self, check: Callable[[], None]) -> Iterator[None]:
-        """Hold it; `check` may raise while it is waited for."""
-        self._enter(check)
-        try:
-            yield
-        finally:
-            self._leave()
-
-    def _enter(self, check: Callable[[], None]) -> None:
-        with self._lock:  # the threads that come while one waits wait here, and then share what it got
-            if self._inside == 0:
-                held = turn(f"starting {self._what}", check=check)
-                waited = held.__enter__()
-                if waited.seconds > 0.5:
-                    log.info("%s waited %.1f s for its turn, behind %d", self._what, waited.seconds, waited.ahead)
-                self._held = held
-            self._inside += 1
-
-    def _leave(self) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                held, self._held = self._held, None
-                held.__exit__(None, None, None)
 
 
 def image_versions(engine: Engine, names: Sequence[str], overrides: Mapping[str, str]) -> dict[str, dict[str, str]]:

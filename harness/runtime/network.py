@@ -17,7 +17,6 @@ import ipaddress
 import logging
 import os
 import random
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -35,8 +34,6 @@ log = logging.getLogger(__name__)
 DEFAULT_POOL = "10.183.0.0/16"
 POOL_VARIABLE = "FENCEPOST_IPV4_POOL"
 TRIES = 40
-FIRST_HOST, LAST_HOST = 11, 250
-"""The numbers that nodes get in both subnets; below are the engine's own and room for what a person attaches."""
 NOBODY = 254
 """The number of the gateway that does not exist."""
 
@@ -154,28 +151,3 @@ def _try_subnets(
         f"no free range for network {name} in {pool()}: tried {len(taken)} at random, all overlap with other Docker "
         f"networks ({taken[-1]} last). `fencepost clean` removes those of earlier runs; {POOL_VARIABLE} sets another."
     )
-
-
-class Addresses:
-    """Hands out host numbers of one site, round and round, never one that is in use. For several threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._used: set[int] = set()
-        self._next = FIRST_HOST
-
-    def take(self) -> int:
-        """A number that was used longest ago, or never. Raises HarnessError when all are in use."""
-        with self._lock:
-            for _ in range(FIRST_HOST, LAST_HOST + 1):
-                number = self._next
-                self._next = FIRST_HOST if number == LAST_HOST else number + 1
-                if number not in self._used:
-                    self._used.add(number)
-                    return number
-        raise HarnessError(f"a site has room for {LAST_HOST - FIRST_HOST + 1} nodes at once, and all are in use")
-
-    def give_back(self, number: int) -> None:
-        """Its node is gone. Idempotent."""
-        with self._lock:
-            self._used.discard(number)

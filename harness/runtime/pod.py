@@ -18,12 +18,14 @@ from docker.errors import NotFound
 from docker.types import EndpointConfig, Healthcheck, LogConfig
 
 from harness.engine import Engine, telling
-from harness.errors import HarnessError, UsageError
+from harness.errors import HarnessError
 from harness.runtime import labels, removal
 from harness.runtime.base import Completed, LineHandler, NodeSpec, ServiceSpec
 from harness.runtime.creations import Creations
+from harness.runtime.lines import Lines
 from harness.runtime.network import Network
-from harness.runtime.stream import ExecProcess, Lines, start_exec
+from harness.runtime.specs import check_files
+from harness.runtime.stream import ExecProcess, start_exec
 
 log = logging.getLogger(__name__)
 
@@ -245,7 +247,7 @@ class DockerNode:
 
     def _create_service(self, service: _Service) -> None:
         spec = service.spec
-        _check_files(spec)
+        check_files(spec)
         host_config: dict[str, Any] = {"tmpfs": dict.fromkeys(spec.tmpfs, "")}
         if service.container != self._container:
             joined = f"container:{self._container}"
@@ -331,17 +333,6 @@ for environ in /proc/[0-9]*/environ; do
 done
 exit 0
 """
-
-
-def _check_files(spec: ServiceSpec) -> None:
-    for path in spec.files:
-        if not path.startswith("/") or path.endswith("/"):
-            raise UsageError(f"file {path!r} of the service's container: an absolute path to a file is wanted")
-        for mount in spec.tmpfs:
-            if path.startswith(mount.rstrip("/") + "/"):
-                raise UsageError(
-                    f"file {path!r} would be hidden by the tmpfs on {mount!r}, which is empty at each start"
-                )
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:

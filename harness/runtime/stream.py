@@ -12,13 +12,13 @@ import logging
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from docker.errors import APIError, NotFound
 
 from harness.engine import Engine, Transport, telling
 from harness.errors import HarnessError
-from harness.runtime.base import LineHandler
+from harness.runtime.lines import ChunkHandler, Lines
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +30,6 @@ LOOK_SECONDS = 0.5
 """How often `wait` asks whether the program has ended, where the stream does not tell."""
 KILLED_WITH_ITS_NODE = 137
 """128 + SIGKILL: the exit code of a program whose container was removed, which the engine then no longer knows."""
-
-ChunkHandler = Callable[[bytes], None]
 
 _HEADER = struct.Struct(">BxxxL")
 STDOUT, STDERR = 1, 2
@@ -65,39 +63,6 @@ class Frames:
             self._left -= len(chunk)
             yield self._stream, chunk
         del buffer[:position]
-
-
-LONGEST_LINE = 1 << 26
-"""Bytes of one line that are kept; what goes on for longer is cut there."""
-
-
-class Lines:
-    """Puts chunks together to lines and hands each on without its newline; a last line without one at the end too."""
-
-    def __init__(self, on_line: LineHandler) -> None:
-        self._on_line = on_line
-        self._partial: list[bytes] = []
-        self._kept = 0
-
-    def __call__(self, chunk: bytes) -> None:
-        *whole, rest = chunk.split(b"\n")
-        if not whole and self._kept + len(rest) > LONGEST_LINE:
-            return  # the start of it tells enough, and a program without line ends must not eat the memory
-        for line in whole:
-            if self._partial:
-                self._partial.append(line)
-                line = b"".join(self._partial)
-                self._partial, self._kept = [], 0
-            self._on_line(line)
-        if rest:
-            self._partial.append(rest)
-            self._kept += len(rest)
-
-    def finish(self) -> None:
-        """The stream has ended."""
-        if self._partial:
-            line, self._partial = b"".join(self._partial), []
-            self._on_line(line)
 
 
 class ExecProcess:

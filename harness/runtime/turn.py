@@ -12,15 +12,19 @@ with its process, however that ends, so a ticket without one is nobody's and is 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import HarnessError
 from harness.private import keep_private, private_folder
+
+log = logging.getLogger(__name__)
 
 WAIT_SECONDS = 600.0
 """The longest wait for a turn. A whole start-up takes seconds, so this long a queue means that something hangs."""
@@ -79,6 +83,46 @@ def turn(
         yield Waited(time.monotonic() - began, first)
     finally:
         ticket.give_up()
+
+
+class SharedTurn:
+    """One turn of the machine, held by a site for as long as any of its threads is inside. Re-entrant so.
+
+    `folder` and `slots` as in `turn`.
+    """
+
+    def __init__(self, what: str, *, folder: Path | None = None, slots: int | None = None) -> None:
+        self._what, self._folder, self._slots = what, folder, slots
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._held: AbstractContextManager[Waited] | None = None
+
+    @contextmanager
+    def held(self, check: Callable[[], None]) -> Iterator[None]:
+        """Hold it; `check` may raise while it is waited for."""
+        self._enter(check)
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def _enter(self, check: Callable[[], None]) -> None:
+        with self._lock:  # the threads that come while one waits wait here, and then share what it got
+            if self._inside == 0:
+                held = turn(f"starting {self._what}", folder=self._folder, slots=self._slots, check=check)
+                waited = held.__enter__()
+                if waited.seconds > 0.5:
+                    log.info("%s waited %.1f s for its turn, behind %d", self._what, waited.seconds, waited.ahead)
+                self._held = held
+            self._inside += 1
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                held, self._held = self._held, None
+                assert held is not None, "whoever leaves has entered"
+                held.__exit__(None, None, None)
 
 
 @dataclass(frozen=True)

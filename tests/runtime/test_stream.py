@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.runtime import stream as streams
-from harness.runtime.stream import STDERR, STDOUT, Frames, Lines
+from harness.runtime import lines as line_splitting
+from harness.runtime.lines import Lines
+from harness.runtime.stream import STDERR, STDOUT, Frames
 
 frames = st.lists(st.tuples(st.sampled_from([STDOUT, STDERR]), st.binary(max_size=40)), max_size=12)
 
@@ -61,9 +62,9 @@ def test_what_is_no_frame_is_refused(data: bytes) -> None:
 
 def test_a_line_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that never ends its line can't eat the memory; what comes after the line is whole again."""
-    monkeypatch.setattr(streams, "LONGEST_LINE", 10)
+    monkeypatch.setattr(line_splitting, "LONGEST_LINE", 10)
     lines: list[bytes] = []
-    splitter = streams.Lines(lines.append)
+    splitter = Lines(lines.append)
     for chunk in (b"12345", b"67890", b"dropped", b"end\nnext\n"):
         splitter(chunk)
     assert lines == [b"1234567890end", b"next"]
