@@ -179,10 +179,10 @@ class Site(Protocol):
     def starting(self, check: Callable[[], None] = ...) -> AbstractContextManager[None]:
         """Hold this machine's turn for heavy start-ups, so that trials side by side start one after the other.
 
-        `start_nodes` and `Node.start_service` take it by themselves; hold it around both, and around the wait for
-        health, where nobody else's start-up should come in between. Re-entrant, and shared by all threads that work on
-        this site. `restart_service` never waits for a turn: it belongs to a fault. `check` is called
-        while the turn is waited for, and may raise to give up.
+        `start_nodes` and `Node.start_service` take it by themselves where they are heavy; hold it around both, and
+        around the wait for health, where nobody else's start-up should come in between. Re-entrant, and shared by all
+        threads that work on this site. `restart_service` never waits for a turn: it belongs to a fault. `check` is
+        called while the turn is waited for, and may raise to give up.
         """
 
     def start_nodes(self, specs: Sequence[NodeSpec]) -> list[Node]:
@@ -203,6 +203,9 @@ class Site(Protocol):
 
         Nothing can be created any more from here on. Raises HarnessError naming what stays.
         """
+
+    def keep(self) -> None:
+        """Let it stay when this process ends, however it ends, until `how_to_remove` is done."""
 
     def how_to_remove(self) -> str:
         """The command that removes this site when it was kept."""

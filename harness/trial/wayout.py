@@ -135,6 +135,7 @@ class WayOut:
         """Remove what doesn't outlive the trial, or say how to look inside when all is kept."""
         lane, servers = self._lane, self._running.server_nodes
         if self._keep and lane.opened:
+            lane.site.keep()
             self.kept = [f"{node.name}: {node.how_to_enter()}" for node in [*servers, *lane.contender_nodes]]
             self.kept.append(f"remove it all: {lane.site.how_to_remove()}")
             return

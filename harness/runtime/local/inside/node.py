@@ -1,0 +1,227 @@
+"""The pid 1 of a node: it reaps what ends, starts programs and the service, and tells the harness of both.
+
+Single-threaded. It speaks with the harness over a socket of its own, and goes on when that has ended: a site that was
+kept outlives its harness.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from harness.runtime.local.inside import kernel, netlink, programs, roots, service, wire
+
+INTERFACE = "eth0"
+LEFTOVERS_SECONDS = 5.0
+"""How long what a service has left running may take to be gone after SIGKILL."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a node is to be, as the harness asked for it (harness/runtime/local/node.py)."""
+
+    hostname: str
+    layers: list[str]
+    addresses: list[str]
+    capabilities: list[str]
+    files: Mapping[str, str]
+    """Path in the node's roots -> path of the machine."""
+
+
+def run(plan: Plan, folder: str, machine: int, sock: socket.socket, await_link: Callable[[], None]) -> None:
+    """Become the node, in its fresh namespaces, and serve until killed. `await_link` returns when eth0 is there."""
+    try:
+        _become(plan, folder, await_link)
+        node = _Node(plan, folder, machine, sock)
+        wire.send(sock, {"ready": True})
+    except BaseException as error:  # noqa: BLE001 - told, and the node is gone
+        with suppress(OSError):
+            wire.send(sock, {"fatal": kernel.said(error)})
+        os._exit(1)
+    node.serve()
+
+
+def _become(plan: Plan, folder: str, await_link: Callable[[], None]) -> None:
+    with suppress(PermissionError):  # a name is for people; where it may not be set the node does without
+        socket.sethostname(plan.hostname)
+    root = roots.overlay(os.path.join(folder, "root"), plan.layers)
+    roots.furnish(root, plan.files)
+    await_link()
+    netlink.set_up("lo")
+    for address in plan.addresses:
+        netlink.add_address(INTERFACE, address)
+    netlink.set_up(INTERFACE)
+    kernel.enter_root(root)
+
+
+class _Node:
+    def __init__(self, plan: Plan, folder: str, machine: int, sock: socket.socket) -> None:
+        self._plan, self._folder, self._machine = plan, folder, machine
+        self._sock: socket.socket | None = sock
+        self._programs: dict[int, int] = {}
+        """Process id -> the request that started it."""
+        self._service: service.Service | None = None
+        self._generation = 0
+        self._woken, wake = os.pipe()
+        for descriptor in (self._woken, wake):
+            os.set_blocking(descriptor, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+
+    def serve(self) -> None:
+        """For ever; this process ends with its namespace."""
+        poll = select.poll()
+        poll.register(self._woken, select.POLLIN)
+        if self._sock is not None:
+            poll.register(self._sock, select.POLLIN)
+        while True:
+            for descriptor, _ in poll.poll():
+                if descriptor == self._woken:
+                    with suppress(BlockingIOError):
+                        os.read(self._woken, 4096)
+                elif self._sock is not None:
+                    received = wire.receive(self._sock)
+                    if received is None:
+                        poll.unregister(self._sock)
+                        self._sock.close()
+                        self._sock = None
+                    else:
+                        self._answer(*received[:2])
+            self._reap()
+
+    def _answer(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        try:
+            answer = {"ok": getattr(self, "_op_" + request["op"])(request, descriptors)}
+        except (programs.NotStarted, OSError) as error:
+            answer = {"error": kernel.said(error)}
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        self._tell({"id": request["id"], **answer})
+
+    def _tell(self, message: Mapping[str, Any]) -> None:
+        if self._sock is not None:
+            with suppress(BrokenPipeError, ConnectionResetError):  # the loop finds out
+                wire.send(self._sock, message)
+
+    # -- what the harness asks for ------------------------------------------------------------------------------------
+
+    def _op_spawn(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Start a program on the node, or (`in_service`) in the root of its service."""
+        argv, env = request["argv"], request["env"]
+        if request["in_service"]:
+            if self._service is None:
+                raise programs.NotStarted("its service does not run")
+            with open(f"/proc/{self._service.pid}/ns/mnt") as mounts:
+                pid = programs.start(argv, env, descriptors, lambda: _enter_service(mounts.fileno()))
+        else:
+            kept = self._plan.capabilities
+            pid = programs.start(argv, env, descriptors, lambda: kernel.keep_capabilities(kept))
+        self._programs[pid] = request["id"]
+        return {"pid": pid}
+
+    def _op_kill(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """SIGKILL to a program and all that it has started, by its request's number."""
+        pid = next((pid for pid, number in self._programs.items() if number == request["program"]), None)
+        return {"killed": 0 if pid is None else _kill_all(lambda: _family(pid))}
+
+    def _op_service(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Start the service; it must not run. `life` names the folder in which what it writes is kept."""
+        if self._service is not None:
+            raise programs.NotStarted("it still runs")
+        self._generation = request["generation"]
+        wanted = {**request, "folder": os.path.join(self._folder, f"service-{request['life']}")}
+        self._service = service.start(
+            wanted,
+            self._machine,
+            self._plan.files,
+            descriptors[0],
+            lambda: self._tell({"service_process": self._generation}),
+        )
+        return {"pid": self._service.pid}
+
+    def _op_end_service(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """SIGKILL to all of the service; its end is told by an event."""
+        return {"killed": self._kill_service(self._service)}
+
+    def _op_look(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """The node's interface as it is now."""
+        up = any(link.name == INTERFACE and link.running for link in netlink.links())
+        return {"up": up, "addresses": netlink.addresses(INTERFACE)}
+
+    # -- what ends ----------------------------------------------------------------------------------------------------
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            code = os.waitstatus_to_exitcode(status)
+            ended = {"code": code if code >= 0 else 128 - code, "wall_ns": time.time_ns()}
+            if pid in self._programs:
+                self._tell({"ended": self._programs.pop(pid), **ended})
+            elif self._service is not None and pid == self._service.pid:
+                gone, self._service = self._service, None
+                self._kill_service(gone)
+                self._tell({"service_ended": self._generation, **ended})
+
+    def _kill_service(self, one: service.Service | None) -> int:
+        """All processes of a service are gone when this returns: its data are at rest."""
+        if one is None:
+            return 0
+        return _kill_all(lambda: [pid for pid in service.processes(one.namespace) if pid != os.getpid()])
+
+
+def _enter_service(mounts: int) -> None:
+    kernel.setns(mounts, kernel.CLONE_NEWNS, "the service's mounts")
+    kernel.keep_capabilities(service.CAPABILITIES)
+
+
+def _kill_all(find: Callable[[], list[int]]) -> int:
+    """SIGKILL to what is found until nothing alive is found any more. Returns how many it was.
+
+    What has ended by that and is not ours to reap yet counts as gone.
+    """
+    killed: set[int] = set()
+    end = time.monotonic() + LEFTOVERS_SECONDS
+    while time.monotonic() < end:
+        alive = [pid for pid in find() if _stat(pid)[0] not in ("Z", "X", "")]
+        if not alive:
+            break
+        for pid in alive:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        killed.update(alive)
+        time.sleep(0.0005)
+    return len(killed)
+
+
+def _family(pid: int) -> list[int]:
+    """A process, its session, and all their children and children's children."""
+    stats = {int(name): _stat(int(name)) for name in os.listdir("/proc") if name.isdigit()}
+    found = {each for each, (_, _, session) in stats.items() if session == pid or each == pid}
+    while True:
+        more = {each for each, (_, parent, _) in stats.items() if parent in found} - found
+        if not more:
+            return sorted(found)
+        found |= more
+
+
+def _stat(pid: int) -> tuple[str, int, int]:
+    """State, parent and session of a process; ("", 0, 0) when there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return "", 0, 0
+    return fields[0], int(fields[1]), int(fields[3])

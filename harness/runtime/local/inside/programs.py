@@ -1,0 +1,107 @@
+"""Starting programs: fork, make ready, exec; what fails on the way is told as an error of the start."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from harness.runtime.local.inside import kernel
+
+
+class NotStarted(Exception):
+    """A program could not be started; the reason in words."""
+
+
+def start(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    stdio: Sequence[int],
+    prepare: Callable[[], None],
+) -> int:
+    """Fork and execute a program in a session of its own, with these three descriptors; returns its process id.
+
+    `prepare` is run in the child, with the descriptors of this process still open. Returns when the program is
+    executed. Raises NotStarted with the reason when it can't be.
+    """
+    status, report = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            ready_signals()
+            prepare()
+            place(stdio)
+            os.execvpe(argv[0], list(argv), dict(env))
+        except FileNotFoundError as error:
+            where = f" (in {env.get('PATH', '')})" if "/" not in argv[0] and error.filename is None else ""
+            os.write(report, f"{argv[0]}: {error.strerror or error}{where}".encode()[:4000])
+        except BaseException as error:  # noqa: BLE001 - told, and the child is gone
+            os.write(report, kernel.said(error).encode()[:4000])
+        finally:
+            os._exit(127)
+    os.close(report)
+    with open(status, "rb") as file:
+        reason = file.read()
+    if reason:
+        with suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+        raise NotStarted(reason.decode(errors="replace"))
+    return pid
+
+
+def place(stdio: Sequence[int]) -> None:
+    """Make the descriptors 0, 1 and 2 of what is executed next. All are above 2, or the same as their place."""
+    for target, source in enumerate(stdio):
+        if source != target:
+            os.dup2(source, target)
+        else:
+            os.set_inheritable(target, True)
+
+
+def ready_signals() -> None:
+    """Let a program have the signals as it expects them, not as Python and a pid 1 keep them."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def become(user: str) -> None:
+    """Become a user of the entered root: "", "name", "number", or either with ":group". Raises NotStarted for none."""
+    name, _, group = user.partition(":")
+    uid, gid = 0, 0
+    if name:
+        entry = _entry("/etc/passwd", name, 2)
+        if entry is not None:
+            uid, gid = int(entry[2]), int(entry[3])
+        elif name.isdigit():
+            uid, gid = int(name), 0
+        else:
+            raise NotStarted(f"there is no user {name!r} in /etc/passwd")
+    if group:
+        entry = _entry("/etc/group", group, 2)
+        if entry is not None:
+            gid = int(entry[2])
+        elif group.isdigit():
+            gid = int(group)
+        else:
+            raise NotStarted(f"there is no group {group!r} in /etc/group")
+    os.setgroups([gid] if gid else [])
+    os.setgid(gid)
+    os.setuid(uid)
+
+
+def _entry(path: str, name: str, number_field: int) -> list[str] | None:
+    """The line of a name, or of a number, in /etc/passwd or /etc/group."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = [line.rstrip("\n").split(":") for line in file]
+    except FileNotFoundError:
+        return None
+    for wanted in (0, number_field):
+        for line in lines:
+            if len(line) > 3 and line[wanted] == name:
+                return line
+    return None

@@ -1,0 +1,99 @@
+"""The runtime `local`: nodes as Linux namespaces, made by the harness itself, as root or as anybody."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from harness import trees
+from harness.errors import FencepostError, HarnessError, RuntimeUnavailable
+from harness.runtime.local import probe
+from harness.runtime.local.left import clean
+from harness.runtime.local.site import LocalSite
+from harness.runtime.local.stub import ids
+
+
+class LocalRuntime:
+    """Nodes on this machine, without an engine. Raises RuntimeUnavailable when they can't be made here."""
+
+    name = "local"
+
+    def __init__(self) -> None:
+        lacking = probe.obstacle()
+        if lacking is not None:
+            raise RuntimeUnavailable(
+                f"nodes can't be made on this machine: {lacking.name} can't be had ({lacking.detail})"
+                + (f". {lacking.remedy[:1].upper()}{lacking.remedy[1:]}" if lacking.remedy else "")
+            )
+        self._sites: list[LocalSite] = []
+        self._lock = threading.Lock()  # guards the one above
+
+    def open_site(
+        self,
+        site_id: str,
+        *,
+        images: Mapping[str, str] | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> LocalSite:
+        """A new site with a switch of its own. `images` overrides image names; `check` as in `Runtime`."""
+        site = LocalSite(site_id, images or {}, check)
+        with self._lock:  # before it has anything: `sweep` must know of it
+            self._sites = [*(known for known in self._sites if not known.closed), site]
+        site.open()
+        return site
+
+    def sweep(self, within_seconds: float) -> list[str]:
+        """Remove all that the sites of this runtime still have, and let none of them create any more; see `Runtime`."""
+        with self._lock:
+            sites = [site for site in self._sites if not site.closed]
+        said: list[str] = []
+        deadline = time.monotonic() + within_seconds
+
+        def close(site: LocalSite) -> None:
+            try:
+                site.close(within_seconds=max(0.0, deadline - time.monotonic()))
+            except FencepostError as error:
+                said.append(str(error))
+
+        threads = [threading.Thread(target=close, args=(site,), daemon=True) for site in sites]
+        for thread in threads:
+            thread.start()
+        for site, thread in zip(sites, threads, strict=True):
+            thread.join(max(0.0, deadline - time.monotonic()) + 0.1)
+            if thread.is_alive():
+                said.append(f"site {site.id} could not be removed in {within_seconds:g} s. Try {site.how_to_remove()}")
+        return said
+
+    def describe(self) -> dict[str, str]:
+        """Versions and limits of the place: engine, kernel, os, architecture, users, storage, cpus, memory_bytes."""
+        known = ids()
+        system = platform.freedesktop_os_release() if os.path.exists("/etc/os-release") else {}
+        return {
+            "engine": "none (Linux namespaces)",
+            "kernel": platform.release(),
+            "os": system.get("PRETTY_NAME", platform.system()),
+            "architecture": platform.machine(),
+            "users": "one, the user who ran it" if known.single else f"{known.count}, run by root",
+            "storage": "overlay on tmpfs",
+            "cpus": str(os.cpu_count()),
+            "memory_bytes": str(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")),
+        }
+
+    def image_versions(
+        self, names: Sequence[str], *, images: Mapping[str, str] | None = None
+    ) -> dict[str, dict[str, str]]:
+        """For each image name: reference, id and origin of its tree. RuntimeUnavailable names the missing."""
+        found = trees.need(names, images)
+        return {
+            name: {"reference": tree.reference, "id": tree.id, "origin": tree.origin} for name, tree in found.items()
+        }
+
+    def clean(self, *, site_id: str | None = None, include_running: bool = False, dry_run: bool = False) -> list[str]:
+        """End the sites that are left over; a line for each that was, or would be, removed. See `Runtime`."""
+        cleaned = clean(site_id=site_id, include_running=include_running, dry_run=dry_run)
+        if cleaned.stayed:
+            raise HarnessError("not removed: " + "; ".join(cleaned.stayed))
+        return cleaned.removed
