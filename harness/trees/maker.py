@@ -16,7 +16,7 @@ from harness.images.build import inspect, settings
 from harness.images.chamber import why_not
 from harness.images.halting import Halt
 from harness.images.order import in_order
-from harness.images.recipes import load_all, unknown
+from harness.images.recipes import HIDDEN, load_all, unknown
 from harness.images.references import BUILT, from_environment, given
 from harness.trees.cache import Cache, Layer
 from harness.trees.making import export, make_debian, make_step
@@ -60,7 +60,7 @@ class Stock:
         """The topmost part of a name's tree; None when that can only be exported. UsageError for an unknown name."""
         if self.given(name):
             return None
-        recipe = self.recipes.get(name)
+        recipe = None if name in HIDDEN else self.recipes.get(name)
         if recipe is None:
             raise unknown(name)
         return parts(recipe)
@@ -80,11 +80,12 @@ class Stock:
         return None
 
     def references(self, name: str) -> list[str]:
-        """What the images are called that a name's tree may be exported from, the first that is there counts."""
+        """What the images are called that a name's tree may be exported from; the first that is there counts, which is
+        the one that the engine would run."""
         if reference := self.given(name):
             return [reference]
         recipe = self.recipes[name]
-        official = [recipe.official] if recipe.official and recipe.table is None and not self.wants_built(name) else []
+        official = [recipe.official] if recipe.official and not self.wants_built(name) else []
         return [*official, recipe.tag]
 
     def tree(self, name: str) -> Tree | None:
