@@ -7,6 +7,7 @@ fetched with apt into a temporary folder, unpacked and used from there.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -196,20 +197,24 @@ def _mirrors() -> dict[str, str]:
     release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
     if release.get("ID") != "debian" or "VERSION_CODENAME" not in release:
         return {}
-    codename = release["VERSION_CODENAME"].strip('"')
-    lines = subprocess.run(
-        ["apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)", "Created-By: Packages"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
-    wanted = {f"{codename} main": "main", f"{codename}-security main": "security"}
-    found: dict[str, str] = {}
-    for line in lines:
-        where, _, address = line.rpartition(" ")
-        if where in wanted and address.startswith(("http:", "https:", "file:")):
-            found.setdefault(wanted[where], address.rstrip("/"))
-    return found
+    # What it would fetch, without fetching it; `indextargets` knows nothing on a machine that never fetched anything.
+    done = subprocess.run(["apt-get", "update", "--print-uris"], capture_output=True, text=True, check=True)
+    return mirrors_of(release["VERSION_CODENAME"].strip('"'), done.stdout)
+
+
+def mirrors_of(codename: str, uris: str) -> dict[str, str]:
+    """The mirrors of Debian itself among what apt would fetch, for a release of this name.
+
+    Others call their releases so, too, and have a component `main`; Debian's mirrors alone have the updates beside it.
+    """
+    found: dict[str, list[str]] = {}
+    for address, suite in re.findall(r"^'((?:https?|file):\S+?)/+dists/([^/' ]+)/main/binary-", uris, re.MULTILINE):
+        found.setdefault(suite, []).append(address)
+    main = found.get(codename, [])
+    updates = found.get(f"{codename}-updates", [])
+    main.sort(key=lambda address: address not in updates)
+    security = found.get(f"{codename}-security", [])
+    return {name: each[0] for name, each in (("main", main), ("security", security)) if each}
 
 
 def _sources(mirrors: Mapping[str, str]) -> list[str]:

@@ -129,3 +129,22 @@ def test_a_table_that_cannot_be_meant_is_refused_with_its_place(tmp_path: Path, 
     with pytest.raises(ConfigError, match=words) as caught:
         table.read(tmp_path)
     assert str(tmp_path / table.FILE) in str(caught.value)
+
+
+def test_the_mirror_is_the_one_that_this_hosts_own_apt_uses() -> None:
+    """Told by what apt would fetch, on a machine that never fetched anything too; others' releases are not Debian's."""
+
+    def uris(*where: str) -> str:
+        files = ("InRelease", "main/binary-amd64/Packages.xz", "contrib/binary-amd64/Packages.xz")
+        return "".join(f"'{each}/{file}' a_file_name 0 \n" for each in where for file in files)
+
+    fresh = uris("http://one/debian/dists/bookworm")
+    assert debian.mirrors_of("bookworm", fresh) == {"main": "http://one/debian"}
+    others = uris("https://apt.example/dists/bookworm", "https://node.example/dists/nodistro")
+    whole = uris(*(f"file:/srv/debian/dists/bookworm{suite}" for suite in ("", "-updates")))
+    security = uris("http://two/security//dists/bookworm-security", "http://three/dists/trixie")
+    assert debian.mirrors_of("bookworm", others + whole + security) == {
+        "main": "file:/srv/debian",
+        "security": "http://two/security",
+    }
+    assert debian.mirrors_of("forky", others + whole) == {}
