@@ -14,11 +14,12 @@ import docker
 
 from harness.engine import telling
 from harness.errors import HarnessError, RuntimeUnavailable
-from harness.images import chamber, debian
+from harness.images import debian
 from harness.images.build import inspect
 from harness.images.halting import Halt
 from harness.images.maker import one_at_a_time
 from harness.images.recipes import checkout, names
+from harness.trees import making
 from harness.trees.cache import Cache, Layer, default_folder
 from harness.trees.maker import EXPORTED, Maker, Stock
 from harness.trees.tree import Tree
@@ -89,13 +90,25 @@ def hold(trees: Iterable[Tree]) -> list[int]:
     return cache.hold(known[name] for name in wanted)
 
 
+class _Busy(Exception):
+    """Another process holds the lock."""
+
+
+def _busy() -> None:
+    raise _Busy
+
+
 def why_not() -> str | None:
     """Why no trees can be made here, and what to do about it; None when they can. By trying, without making any."""
+    cache = Cache()
     try:
-        Cache().prepare()
+        cache.prepare()
+        with cache.keeping(), one_at_a_time(lambda line: None, _busy, cache.lock, "trees"):
+            return debian.lacks() or making.why_not(cache)
+    except _Busy:
+        return None  # somebody makes trees at this moment
     except (RuntimeUnavailable, HarnessError) as error:
         return str(error)
-    return debian.lacks() or chamber.why_not()
 
 
 def must_be_exported(name: str, overrides: Mapping[str, str] | None = None) -> bool:

@@ -13,13 +13,12 @@ import docker
 from harness.errors import RuntimeUnavailable
 from harness.images.authorities import extra_authorities, fingerprint
 from harness.images.build import inspect, settings
-from harness.images.chamber import why_not
 from harness.images.halting import Halt
 from harness.images.order import in_order
 from harness.images.recipes import HIDDEN, load_all, unknown
 from harness.images.references import BUILT, from_environment, given
 from harness.trees.cache import Cache, Layer
-from harness.trees.making import export, make_debian, make_step
+from harness.trees.making import export, make_debian, make_step, why_not
 from harness.trees.plan import Part, Running, parts, running
 from harness.trees.tree import Tree
 
@@ -172,7 +171,7 @@ class Maker:
                 raise RuntimeUnavailable(self._not_to_be_had(name))
             elif isinstance(top := self._plan(part), _Task):
                 tops[name] = top
-        if tops and (reason := why_not()):
+        if tops and (reason := why_not(self.stock.cache)):
             raise RuntimeUnavailable(f"trees can't be made here: {reason}")
         for name, reference, image in exports:
             self._export(name, reference, image)

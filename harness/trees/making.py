@@ -19,9 +19,10 @@ from harness.images import debian
 from harness.images.authorities import fingerprint
 from harness.images.build import LABEL, version_of
 from harness.images.chamber import chambered, run, search_path
+from harness.images.chamber import why_not as chamber_why_not
 from harness.images.halting import Halt
 from harness.images.table import VERSION_FILE, script
-from harness.trees.cache import Cache, Layer, new_layer
+from harness.trees.cache import ENVIRONMENT, Cache, Layer, new_layer
 from harness.trees.plan import AUTHORITIES, Part
 
 _FILES = "/dev/fencepost"
@@ -43,6 +44,38 @@ _EMPTY = ("dev", "proc", "sys", "tmp", "var/tmp")
 
 _UNWANTED = ("var/cache/apt", "var/lib/apt/lists", "var/log")
 """Folders of which nothing of Debian's own making is of use later."""
+
+
+_OVERLAY = """
+set -eu
+[ "$2" = no ] || mount -t tmpfs none "$1"
+cd "$1"
+mkdir lower upper work mount
+mount -t overlay -o userxattr,lowerdir=lower,upperdir=upper,workdir=work none mount
+mkdir mount/folder
+"""
+
+
+def why_not(cache: Cache) -> str | None:
+    """Why no layer can be written here as a step needs it, and the remedy; None when it can. By trying, under the lock."""
+    if reason := chamber_why_not():
+        return reason
+    with cache.draft() as draft:
+        done = subprocess.run(
+            chambered(["/bin/sh", "-c", _OVERLAY, "-", str(draft), "yes" if on_overlay(draft) else "no"]),
+            env={**os.environ, "PATH": search_path(), "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode == 0:
+        return None
+    words = " ".join(done.stderr.split())
+    return (
+        f"overlayfs can't be used in a user namespace at {cache.folder} ({words}): it takes Linux 5.11 or newer with "
+        f"the module overlay (`sudo modprobe overlay`), and a local file system; {ENVIRONMENT} names another folder"
+    )
 
 
 def make_debian(cache: Cache, digest: str, stop: threading.Event) -> Layer:

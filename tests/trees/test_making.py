@@ -247,6 +247,36 @@ def test_a_chamber_that_cannot_be_had_is_named_with_its_remedy(monkeypatch: pyte
         assert remedy in (chamber.why_not() or "")
 
 
+TRYING = """
+import sys
+from pathlib import Path
+from harness.trees import making
+from harness.trees.cache import Cache
+making.on_overlay = lambda folder: False
+cache = Cache(Path(sys.argv[1]) / "mount")
+cache.prepare()
+print(making.why_not(cache))
+print(list((cache.folder / "drafts").iterdir()))
+"""
+
+
+def test_where_overlayfs_cannot_write_that_is_told_before_anything_is_made(workshop: Workshop, tmp_path: Path) -> None:
+    """By trying, on the folder itself: here one on a file system that overlayfs doesn't write to."""
+    assert trees.why_not() is None
+    (tmp_path / "mount").mkdir()
+    overlay = f"userxattr,lowerdir={workshop.cache.folder},upperdir={tmp_path}/upper,workdir={tmp_path}/work"
+    script = (
+        f'mkdir -m 700 "$1/upper" "$1/work" && mount -t overlay -o {overlay} none "$1/mount" && exec "$2" -c "$3" "$1"'
+    )
+    words = ["sh", "-c", script, "-", str(tmp_path), sys.executable, TRYING]
+    environment = {**os.environ, "PATH": chamber.search_path()}
+    done = subprocess.run(chamber.chambered(words), env=environment, capture_output=True, text=True, check=False)
+    reason, left = done.stdout.splitlines()
+    assert reason.startswith(f"overlayfs can't be used in a user namespace at {tmp_path}/mount (mount: ")
+    assert "FENCEPOST_TREES" in reason
+    assert left == "[]"
+
+
 def test_a_signal_from_outside_is_no_success(workshop: Workshop) -> None:
     """A step whose first process was killed (no memory left) has failed."""
     marker = f"98{secrets.randbelow(10**6)}"
