@@ -57,7 +57,7 @@ mkdir mount/folder
 
 
 def why_not(cache: Cache) -> str | None:
-    """Why no layer can be written here as a step needs it, and the remedy; None when it can. By trying, under the lock."""
+    """Why no layer can be written here as a step needs it, and the remedy; None when it can. Tries, under the lock."""
     if reason := chamber_why_not():
         return reason
     with cache.draft() as draft:
