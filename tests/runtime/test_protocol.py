@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import threading
 import time
@@ -119,10 +118,10 @@ print(uid)
 """
 
 
-def test_the_node_reaches_into_a_service_of_another_user(guests: Callable[[NodeSpec], Node]) -> None:
+def test_the_node_reaches_into_a_service_of_another_user(guests: Callable[[NodeSpec], Node], runtime: Runtime) -> None:
     """From the node: stop, read and rewrite the read-only vDSO of a real server that runs as a user of its own.
 
-    Where there is but one user, for an ordinary one runs us, the node sees that one: root, as itself.
+    On `local` that is one of a user namespace below, whom the node sees as root, as itself.
     """
     node = guests(NodeSpec("reaches"))
     node.start_service(ServiceSpec("postgres", env={"POSTGRES_HOST_AUTH_METHOD": "trust"}))
@@ -130,7 +129,7 @@ def test_the_node_reaches_into_a_service_of_another_user(guests: Callable[[NodeS
     (pid,) = eventually("the server alone", lambda: len(found := pids(node, "postgres")) == 1 and found, 30)
     answer = node.run(["python3", "-c", REACH, str(pid)])
     assert answer.exit_code == 0, answer.stderr.decode()
-    assert (int(answer.stdout) != 0) is (os.geteuid() == 0)
+    assert (int(answer.stdout) != 0) is (runtime.name == "docker")
 
 
 def test_the_resource_is_a_container_of_its_own(open_site: Callable[[], Site], runtime: Runtime) -> None:
@@ -327,12 +326,12 @@ def test_a_node_without_a_service_says_so(pair: list[Node]) -> None:
         pair[0].start_service(SLEEPER)
 
 
-def test_files_are_roots_and_readable(guests: Callable[[NodeSpec], Node]) -> None:
+def test_files_are_roots_and_readable(guests: Callable[[NodeSpec], Node], runtime: Runtime) -> None:
     """A file is there before the service starts, with mode 0644, in a folder made for it; never under a tmpfs.
 
-    It is root's. Where there is but one user, for an ordinary one runs us, the service is told that it is its own.
+    It is root's; on `local`, where nobody else is known, the service's own.
     """
-    owner = b"0" if os.geteuid() == 0 else b"999"
+    owner = b"0" if runtime.name == "docker" else b"999"
     node = guests(NodeSpec("files"))
     with pytest.raises(UsageError, match="hidden by the tmpfs on '/data'"):
         node.start_service(ServiceSpec("etcd", files={"/data/x": b""}, tmpfs=["/data"]))

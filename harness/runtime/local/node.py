@@ -38,15 +38,14 @@ RUN_END_SECONDS = 5.0
 class Place:
     """The site that a node stands on, as far as the node needs it: one object for all nodes of a site.
 
-    `tree` gives the file tree behind an image name; `single` says that there is but one user; `check` is called before
-    each step of a start-up, and may raise to give up.
+    `tree` gives the file tree behind an image name; `check` is called before each step of a start-up, and may raise to
+    give up.
     """
 
     site_id: str
     channel: Channel
     switchboard: Switchboard
     tree: Callable[[str], Tree]
-    single: bool
     check: Callable[[], None]
 
 
@@ -309,8 +308,6 @@ class LocalNode:
                 else {},
                 tmpfs=list(spec.tmpfs),
                 workdir=tree.workdir or "/",
-                user=tree.user,
-                single=self.place.single,
             )
         except BaseException:
             with self.state.changed:

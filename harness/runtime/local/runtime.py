@@ -13,7 +13,6 @@ from harness.errors import FencepostError, HarnessError, RuntimeUnavailable
 from harness.runtime.local import probe
 from harness.runtime.local.left import clean
 from harness.runtime.local.site import LocalSite
-from harness.runtime.local.stub import ids
 
 
 class LocalRuntime:
@@ -68,15 +67,14 @@ class LocalRuntime:
         return said
 
     def describe(self) -> dict[str, str]:
-        """Versions and limits of the place: engine, kernel, os, architecture, users, storage, cpus, memory_bytes."""
-        known = ids()
+        """Versions and limits of the place: engine, kernel, os, architecture, run_by, storage, cpus, memory_bytes."""
         system = platform.freedesktop_os_release() if os.path.exists("/etc/os-release") else {}
         return {
             "engine": "none (Linux namespaces)",
             "kernel": platform.release(),
             "os": system.get("PRETTY_NAME", platform.system()),
             "architecture": platform.machine(),
-            "users": "one, the user who ran it" if known.single else f"{known.count}, run by root",
+            "run_by": "root" if os.geteuid() == 0 else "an ordinary user",
             "storage": "overlay on tmpfs",
             "cpus": str(os.cpu_count()),
             "memory_bytes": str(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")),

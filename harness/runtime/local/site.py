@@ -18,7 +18,7 @@ from harness.runtime.addresses import Addresses
 from harness.runtime.base import Node, NodeSpec, SeenHandler
 from harness.runtime.local.channel import Channel, Switchboard
 from harness.runtime.local.node import LocalNode, Place
-from harness.runtime.local.stub import Refused, Stub, ids
+from harness.runtime.local.stub import Refused, Stub
 from harness.runtime.local.watch import LocalWatch
 from harness.runtime.owner import Owner
 from harness.runtime.turn import SharedTurn
@@ -91,7 +91,6 @@ class LocalSite:
             channel,
             switchboard,
             self.tree,
-            ids().single,
             self._check,
         )
 

@@ -1,4 +1,4 @@
-"""The stub of a site, seen from the harness: started, given its ids, told to keep the site, ended.
+"""The stub of a site, seen from the harness: started, given its user, told to keep the site, ended.
 
 All of a site hangs on this one process (inside/start.py): when it ends, everything in the site does, at once and
 whatever state it is in. Its command line carries the labels of the site, so that others find it (left.py).
@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,36 +21,6 @@ from harness.runtime.local.inside import wire
 
 PROGRAM = Path(__file__).parent / "inside" / "start.py"
 START_SECONDS = 30.0
-MOST_IDS = 65536
-"""Users and groups that a site knows of where root runs it: as many as any image has."""
-
-
-@dataclass(frozen=True)
-class Ids:
-    """Which users and groups there are inside. `single`: one alone, who is the user that runs us, and root in there."""
-
-    count: int
-
-    @property
-    def single(self) -> bool:
-        return self.count == 1
-
-
-def ids() -> Ids:
-    """As many as this process may give: root all that it has itself, anybody else only himself."""
-    if os.geteuid() != 0:
-        return Ids(1)
-    return Ids(min(_own("uid_map"), _own("gid_map")))
-
-
-def _own(kind: str) -> int:
-    """How many ids this process knows of, from 0 on without a hole."""
-    known = 0
-    for line in Path(f"/proc/self/{kind}").read_text().splitlines():
-        first, _, count = map(int, line.split())
-        if first <= known:
-            known = max(known, first + count)
-    return min(known, MOST_IDS) or 1
 
 
 class Refused(RuntimeUnavailable):
@@ -92,7 +61,7 @@ class Stub:
                 start_new_session=True,
             )
         try:
-            self._give_ids()
+            self._give_user()
         except BaseException:
             self.end(START_SECONDS)
             raise
@@ -102,19 +71,16 @@ class Stub:
         """Its process id."""
         return self._process.pid
 
-    def _give_ids(self) -> None:
+    def _give_user(self) -> None:
+        """Who runs us is root in there, and there is nobody else; a tree has but one owner, too."""
         self._lifeline.settimeout(START_SECONDS)
         try:
             received = wire.receive(self._lifeline)
             if received is None or "fatal" in received[0]:
                 raise Refused(self._site_id, "user namespace", self.why(received))
-            known = ids()
-            maps = {"uid_map": os.geteuid(), "gid_map": os.getegid()}
-            if known.single:
-                Path(f"/proc/{self.pid}/setgroups").write_text("deny")
-            for name, mine in maps.items():
-                text = f"0 {mine} 1" if known.single else f"0 0 {known.count}"
-                Path(f"/proc/{self.pid}/{name}").write_text(text)
+            Path(f"/proc/{self.pid}/setgroups").write_text("deny")
+            for name, mine in (("uid_map", os.geteuid()), ("gid_map", os.getegid())):
+                Path(f"/proc/{self.pid}/{name}").write_text(f"0 {mine} 1")
             wire.send(self._lifeline, {"mapped": True})
         except TimeoutError as error:
             raise Refused(self._site_id, "user namespace", f"not made in {START_SECONDS:g} s") from error

@@ -184,7 +184,7 @@ class _Node:
 
 def _enter_service(mounts: int) -> None:
     kernel.setns(mounts, kernel.CLONE_NEWNS, "the service's mounts")
-    kernel.keep_capabilities(service.CAPABILITIES)
+    kernel.keep_capabilities(())
 
 
 def _kill_all(find: Callable[[], list[int]]) -> int:

@@ -1,8 +1,9 @@
 """The service of a node: the unmodified program of an image, on a root of its own, in the network of its node.
 
 It has the node's network and processes, and a mount namespace of its own: by that the agent tells it from all else on
-the node. Where only one user is known in here (an ordinary user runs us), it runs in a user namespace below as user
-999: entry points then see that they aren't root, and leave out the chown and setuid that could only fail.
+the node. It runs as user 999 of a user namespace below the site's, in which nobody else is: entry points see that they
+aren't root, and leave out the chown and setuid that could only fail; all files are this user's, as trees know but one
+owner; and no capability is left, in that namespace or any other.
 """
 
 from __future__ import annotations
@@ -15,13 +16,8 @@ from typing import Any
 
 from harness.runtime.local.inside import kernel, programs, roots
 
-CAPABILITIES = (
-    *("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "NET_RAW"),
-    *("SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"),
-)
-"""What root has in a container: the default of engines, which entry points are written for."""
 USER = 999
-"""Who a service is where there is but one user."""
+"""Who a service is. PostgreSQL's images know a user of this number, and it wants to be somebody."""
 
 
 @dataclass
@@ -53,11 +49,8 @@ def start(
         os.chdir(wanted["workdir"])
         os.write(sending, str(os.stat("/proc/self/ns/mnt").st_ino).encode())
         told()
-        if wanted["single"]:
-            _be_somebody_else()
-        kernel.keep_capabilities(() if wanted["single"] else CAPABILITIES)
-        if not wanted["single"]:
-            programs.become(wanted["user"])
+        _be_somebody_else()
+        kernel.keep_capabilities(())
 
     null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -13,7 +13,6 @@ import select
 import signal
 import socket
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[4]))
@@ -37,8 +36,6 @@ def main() -> None:
         wire.send(lifeline, {"unshared": True})
         if wire.receive(lifeline) is None:
             return
-        with suppress(PermissionError):  # where only one group is known there are no others to leave
-            os.setgroups([])
         kernel.unshare(
             kernel.CLONE_NEWPID | kernel.CLONE_NEWNS | kernel.CLONE_NEWNET | kernel.CLONE_NEWUTS | kernel.CLONE_NEWIPC,
             "the site's namespaces",
