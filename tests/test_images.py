@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import io
 import os
 import secrets
 import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +26,7 @@ import workloads
 from harness import images, redaction
 from harness.commands.images import command, parse_overrides
 from harness.errors import RuntimeUnavailable, UsageError
-from harness.images import authorities, build, chamber, claims, recipes
+from harness.images import authorities, build, chamber, claims, debian, recipes
 from harness.images.build import LABEL, inspect, tags_of_ours, version_of
 from harness.images.catalogue import Catalogue
 from harness.images.registry import registry_of, split_reference
@@ -540,6 +542,30 @@ def test_a_failed_command_is_told_with_the_end_of_its_output() -> None:
     with pytest.raises(RuntimeUnavailable, match="making it failed with exit code 3") as caught:
         chamber.run(["sh", "-c", script], os.environ, threading.Event(), "making it")
     assert "the reason why" in str(caught.value)
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(("all_roots", "owner"), [(True, 0), (False, 7)])
+def test_what_a_user_made_belongs_to_root_in_the_image(
+    client: docker.DockerClient, tmp_path: Path, all_roots: bool, owner: int
+) -> None:
+    """Without root all files belong to the user; an image of those would have nobody for root. With root they stay."""
+    (tmp_path / "file").write_text("x")
+    if not all_roots:
+        if os.getuid() != 0:
+            pytest.skip("only root can give a file to somebody else")
+        os.chown(tmp_path / "file", owner, owner)
+    repository = f"fencepost/test-owner-{secrets.token_hex(4)}"
+    debian.put(client, tmp_path, repository, "1", {LABEL: "1"}, all_roots=all_roots)
+    container = client.api.create_container(f"{repository}:1", "x", labels={LABEL: "1"})
+    try:
+        chunks, _ = client.api.get_archive(container, "/file")
+        with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
+            (member,) = archive.getmembers()
+        assert (member.uid, member.gid) == (owner, owner)
+    finally:
+        client.api.remove_container(container, force=True)
+        client.api.remove_image(f"{repository}:1")
 
 
 # -- the built services behave as the official ones --------------------------------------------------------------------

@@ -76,7 +76,7 @@ def bootstrap(
     with tempfile.TemporaryDirectory(prefix="fencepost-debian-") as name:
         work = Path(name)
         told = make(work, work / "root", stop, pretend=not as_root)
-        _import(client, work / "root", repository, tag, labels)
+        put(client, work / "root", repository, tag, labels, all_roots=not as_root)
     return told
 
 
@@ -227,10 +227,20 @@ def _sources(mirrors: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _import(client: docker.DockerClient, root: Path, repository: str, tag: str, labels: dict[str, str]) -> None:
-    excludes = [f"--exclude={pattern}" for pattern in _LEFT_OUT]
+def put(
+    client: docker.DockerClient, root: Path, repository: str, tag: str, labels: dict[str, str], *, all_roots: bool
+) -> None:
+    """Imports a root file system as an image.
+
+    Args:
+        all_roots: all its files are to belong to root there, whoever they belong to here.
+    """
+    options = [f"--exclude={pattern}" for pattern in _LEFT_OUT]
+    options += ["--owner=0", "--group=0"] if all_roots else []
     changes = [f"LABEL {key}={value}" for key, value in labels.items()] + ['CMD ["bash"]']
-    with subprocess.Popen(["tar", "-C", str(root), *excludes, "-c", "."], stdout=subprocess.PIPE) as tar:
+    with subprocess.Popen(
+        ["tar", "-C", str(root), "--numeric-owner", *options, "-c", "."], stdout=subprocess.PIPE
+    ) as tar:
         assert tar.stdout is not None
         client.api.import_image_from_stream(tar.stdout, repository=repository, tag=tag, changes=changes)
     if tar.returncode != 0:
