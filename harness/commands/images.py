@@ -126,8 +126,9 @@ def _get(
     wanted = list(names) or images.names()
     for_engine = wanted if client is not None and only != "trees" else []
     for_local = wanted if only != "images" else []
-    if for_engine and only is None and (reason := trees.why_not()):
-        # The engine is enough; whoever wants trees as well asks for them, and is refused with the same words.
+    # The engine is enough; whoever wants trees as well asks for them, and is refused with the same words.
+    optional = bool(for_engine) and only is None
+    if optional and (pull == "always" or trees.missing(for_local, overrides)) and (reason := trees.why_not()):
         click.echo(plain.line(f"no file trees: {reason}"))
         for_local = []
     exported = [name for name in for_local if export or trees.must_be_exported(name, overrides)]

@@ -32,6 +32,7 @@ __all__ = [
     "hold",
     "kept",
     "listing",
+    "missing",
     "must_be_exported",
     "names",
     "need",
@@ -61,12 +62,12 @@ def need(names: Iterable[str], overrides: Mapping[str, str] | None = None) -> di
     stock = Stock(cache, overrides)
     wanted = list(dict.fromkeys(names))
     chains = {name: stock.layers(name) for name in wanted}
-    if missing := [name for name, chain in chains.items() if chain is None]:
-        flags = "".join(f" --image {name}={given}" for name in missing if (given := stock.given(name)))
-        several = len(missing) > 1
+    if lacking := [name for name, chain in chains.items() if chain is None]:
+        flags = "".join(f" --image {name}={given}" for name in lacking if (given := stock.given(name)))
+        several = len(lacking) > 1
         raise RuntimeUnavailable(
-            f"file tree{'s' if several else ''} missing: {', '.join(missing)}; "
-            f"get {'them' if several else 'it'} with `fencepost images {' '.join(missing)}{flags}`"
+            f"file tree{'s' if several else ''} missing: {', '.join(lacking)}; "
+            f"get {'them' if several else 'it'} with `fencepost images {' '.join(lacking)}{flags}`"
         )
     layers = {layer.name: layer for chain in chains.values() for layer in chain or ()}
     for name, layer in layers.items():
@@ -111,6 +112,12 @@ def why_not() -> str | None:
         return str(error)
 
 
+def missing(names: Iterable[str], overrides: Mapping[str, str] | None = None) -> list[str]:
+    """Those of the names whose trees aren't there."""
+    stock = Stock(Cache(), overrides)
+    return [name for name in names if stock.layers(name) is None]
+
+
 def must_be_exported(name: str, overrides: Mapping[str, str] | None = None) -> bool:
     """Whether the tree for a name can only come from an engine: the user named an image, or it has no table."""
     return Stock(Cache(), overrides).part(name) is None
@@ -145,16 +152,17 @@ def ensure(
     cache = Cache()
     stock = Stock(cache, overrides)
 
-    def missing() -> list[str]:
+    def wanting() -> list[str]:
         return [name for name in wanted if always or stock.layers(name) is None or _changed(stock, client, name)]
 
-    present = [name for name in wanted if name not in missing()]
+    at_first = wanting()
+    present = [name for name in wanted if name not in at_first]
     if len(present) < len(wanted):
         cache.prepare()
         with one_at_a_time(report, halt.check, cache.lock, "trees"), cache.keeping(), telling("exporting images"):
             cache.sweep()
             stock.reread()  # somebody else may have made them while this process waited
-            Maker(stock, report, halt, client, always, exporting).make(missing())
+            Maker(stock, report, halt, client, always, exporting).make(wanting())
             stock.reread()
     found = {name: tree for name in wanted if (tree := stock.tree(name))}
     for name in present:

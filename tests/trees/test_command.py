@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -50,3 +51,18 @@ def test_a_dockerfile_is_printed_as_its_table_says(workshop: Workshop, run: Run)
     (workshop.folder / "low" / "image.toml").unlink()
     with pytest.raises(UsageError, match="was written by hand"):
         run("--dockerfile", "low")
+
+
+@pytest.mark.docker
+def test_with_an_engine_trees_that_cannot_be_had_are_said_and_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The images are enough for trials. Whoever asks for trees alone is refused with the same words."""
+    monkeypatch.setenv("FENCEPOST_TREES", str(tmp_path / "not:here"))
+    done = CliRunner().invoke(command, ["node", "--pull", "never"], catch_exceptions=False)
+    first, *_, last = done.output.splitlines()
+    assert first.startswith("no file trees: ")
+    assert last.startswith("1 image ready in ")
+    with pytest.raises(RuntimeUnavailable) as caught:
+        CliRunner().invoke(command, ["node", "--only", "trees"], catch_exceptions=False)
+    assert str(caught.value) == first.removeprefix("no file trees: ")
