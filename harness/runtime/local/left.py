@@ -89,10 +89,16 @@ def remove(site: LeftSite, within_seconds: float) -> bool:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(descriptors[0], signal.SIGKILL)
         # The site's pid 1, the stub's only child, is gone when all that was in the site is.
-        return all(select.select([descriptor], [], [], within_seconds)[0] for descriptor in descriptors)
+        return all(_readable(descriptor, within_seconds) for descriptor in descriptors)
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def _readable(descriptor: int, within_seconds: float) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(within_seconds * 1000))
 
 
 def _children(pid: int) -> list[int]:

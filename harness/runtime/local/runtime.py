@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,7 @@ class LocalRuntime:
                 f"nodes can't be made on this machine: {lacking.name} can't be had ({lacking.detail})"
                 + (f". {lacking.remedy[:1].upper()}{lacking.remedy[1:]}" if lacking.remedy else "")
             )
+        _allow_descriptors()
         self._sites: list[LocalSite] = []
         self._lock = threading.Lock()  # guards the one above
 
@@ -95,3 +97,12 @@ class LocalRuntime:
         if cleaned.stayed:
             raise HarnessError("not removed: " + "; ".join(cleaned.stayed))
         return cleaned.removed
+
+
+def _allow_descriptors() -> None:
+    """As many open files as this process may have at all: a trial's nodes take a hundred, and several run side by side.
+
+    What is usual, 1024, is for programs that use select().
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

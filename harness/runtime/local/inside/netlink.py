@@ -9,8 +9,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
-from ipaddress import ip_interface
+from typing import NamedTuple
 
 _NEWLINK, _GETLINK, _NEWADDR, _GETADDR = 16, 18, 20, 22
 _REQUEST, _ACK, _EXCL, _CREATE, _DUMP = 1, 4, 0x200, 0x400, 0x300
@@ -29,11 +28,10 @@ _ADDR = struct.Struct("=BBBBI")
 _ATTRIBUTE = struct.Struct("=HH")
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(NamedTuple):
     """An interface: its number and name, that of the bridge it is on (0: none), and whether it is up and connected."""
 
-    index: int
+    number: int
     name: str
     master: int
     running: bool
@@ -69,11 +67,11 @@ def set_up(name: str) -> None:
 
 def add_address(name: str, address: str) -> None:
     """Give an interface an address with its prefix ("10.183.0.11/24"); usable at once, without asking who has it."""
-    interface = ip_interface(address)
-    family = socket.AF_INET if interface.version == 4 else socket.AF_INET6
-    body = _ADDR.pack(family, interface.network.prefixlen, 0, 0, socket.if_nametoindex(name))
+    host, _, prefix = address.partition("/")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    body = _ADDR.pack(family, int(prefix), 0, 0, socket.if_nametoindex(name))
     for kind in (_LOCAL, _ADDRESS):
-        body += _attribute(kind, interface.ip.packed)
+        body += _attribute(kind, socket.inet_pton(family, host))
     body += _attribute(_FLAGS, struct.pack("=I", _NODAD))
     _change(_NEWADDR, _CREATE | _EXCL, body, f"giving {name} the address {address}")
 

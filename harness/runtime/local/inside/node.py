@@ -13,8 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.runtime.local.inside import kernel, netlink, programs, roots, service, wire
 
@@ -23,8 +22,7 @@ LEFTOVERS_SECONDS = 5.0
 """How long what a service has left running may take to be gone after SIGKILL."""
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """What a node is to be, as the harness asked for it (harness/runtime/local/node.py)."""
 
     hostname: str
@@ -99,7 +97,7 @@ class _Node:
     def _answer(self, request: dict[str, Any], descriptors: list[int]) -> None:
         try:
             answer = {"ok": getattr(self, "_op_" + request["op"])(request, descriptors)}
-        except (programs.NotStarted, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - told; a pid 1 that ends takes all with it
             answer = {"error": kernel.said(error)}
         finally:
             for descriptor in descriptors:

@@ -7,7 +7,6 @@ whose /proc and /sys it shall have.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
@@ -104,4 +103,15 @@ def write(files: Mapping[str, bytes]) -> None:
 
 def remove(folder: str) -> None:
     """Remove a folder of `overlay` and all that was written in it."""
-    shutil.rmtree(folder, ignore_errors=False)
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for at, folders, files in os.walk(folder, topdown=False, onerror=fail):
+        for name in folders + files:
+            path = os.path.join(at, name)
+            if name in folders and not os.path.islink(path):
+                os.rmdir(path)
+            else:
+                os.unlink(path)
+    os.rmdir(folder)

@@ -11,8 +11,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.runtime.local.inside import kernel, programs, roots
 
@@ -20,8 +19,7 @@ USER = 999
 """Who a service is. PostgreSQL's images know a user of this number, and it wants to be somebody."""
 
 
-@dataclass
-class Service:
+class Service(NamedTuple):
     """A service that was started: its process, and its mount namespace (by number), which nobody else is in."""
 
     pid: int

@@ -13,7 +13,6 @@ import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from harness.runtime.local.inside import kernel, netlink, node, roots, wire
@@ -25,12 +24,10 @@ REMOVED_SECONDS = 20.0
 """How long the processes of a node may take to end."""
 
 
-@dataclass
 class _Node:
-    pid: int
-    folder: str
-    interface: str
-    ended: bool = False
+    def __init__(self, pid: int, folder: str, interface: str) -> None:
+        self.pid, self.folder, self.interface = pid, folder, interface
+        self.ended = False
 
 
 class Site:
@@ -95,7 +92,7 @@ class Site:
     def _answer(self, request: dict[str, Any], descriptors: list[int]) -> None:
         try:
             answer = {"ok": getattr(self, "_op_" + request["op"])(request, descriptors) or {}}
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - told; a pid 1 that ends takes all with it
             answer = {"error": kernel.said(error)}
         finally:
             for descriptor in descriptors:

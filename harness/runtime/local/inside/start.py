@@ -13,9 +13,8 @@ import select
 import signal
 import socket
 import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[4]))
+sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 4)))
 
 from harness.runtime.local.inside import kernel, probe, wire
 from harness.runtime.local.inside.site import Site
