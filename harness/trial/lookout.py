@@ -26,6 +26,10 @@ from nemesis.base import AgentLink
 BACK_TTLS = 2.0
 """How long a service that others ended may take to come back, in ttls: by then every lease has run out, and the record
 shows what its end did to the lock."""
+FIRST_SIGN_SECONDS = 2.0
+"""How long the end of an agent or of a contender is taken for the first sign of more: where its whole node was ended
+its stream tells of it before the engine does, on a busy machine by more than a look, and it is the node that is to be
+named."""
 SIGNALLED = (129, 130, 131, 137, 143)
 """Exit codes of a program that was ended by a signal that people send: HUP, INT, QUIT, KILL, TERM."""
 
@@ -114,6 +118,8 @@ class Lookout:
             return True
         if each.what not in ENDED or not each.parts:
             return False
+        if each.parts <= {"agent", "contender"}:
+            return self._clock.now() - each.began > FIRST_SIGN_SECONDS * 1e9
         if each.parts & {"agent", "contender"}:
             return True
         if each.what == "killed" and ("node" in each.parts or self._resource.name in each.targets):

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from harness.errors import HarnessError
+from harness.runtime.base import Node, Site
 from harness.trial.acts import ActingLink, OwnActs
 from harness.trial.beats import HARNESS, Beats, Gap, overlapping
+from harness.trial.clock import HistoryClock
+from harness.trial.lookout import Lookout
 from harness.trial.outside import Outsiders
 from harness.trial.recorder import Recorder
 
@@ -110,6 +115,26 @@ def test_an_end_of_what_never_began_is_nothing(scene: Scene) -> None:
     """The start of a service that the trial itself had killed, say."""
     scene.outsiders.finish("n1", "service", "killed", 5 * S, "started")
     assert scene.told() == []
+
+
+@pytest.mark.parametrize("node", [True, False])
+def test_an_agent_that_ends_may_be_the_first_sign_of_the_end_of_its_node(tmp_path: Path, node: bool) -> None:
+    """On a busy machine the engine tells of it later: then the node is named, and an agent alone a moment later."""
+    clock, resource = Clock(), cast(Node, SimpleNamespace(name="resource"))
+    told_at = cast(HistoryClock, SimpleNamespace(now=clock.now, epoch_ns=0))
+    recorder = Recorder(tmp_path, {})
+    lookout = Lookout(cast(Site, None), {}, [], resource, recorder, told_at, system="redis", ttl=1.0, said=print)
+    lookout.outsiders.begin("resource", "agent", "killed", clock.now(), "its stream has ended")
+    lookout.check()
+    clock.seconds += 1.0
+    lookout.check()
+    if node:
+        lookout.outsiders.begin("resource", "service", "killed", clock.now(), "exited with code 137")
+    else:
+        clock.seconds += 1.1
+    with pytest.raises(HarnessError, match="^the resource ended" if node else "^the agent on resource ended"):
+        lookout.check()
+    lookout.check()  # it is told once
 
 
 def test_a_disk_that_is_full_is_kept_as_the_failure(scene: Scene) -> None:
