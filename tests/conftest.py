@@ -1,10 +1,11 @@
 """Which tests may run side by side: `make test` gives them three processes (pytest-xdist); docs/tests.md tells how to
 run a part.
 
-Tests that need an engine mostly wait for it. They come in two groups, each of which one process runs in its order:
+Tests that need an engine mostly wait for it. They come in groups, each of which one process runs in its order:
 `images`, for what makes and removes images and looks after sites (image builds and removals beside each other make an
-engine lose sight of an image for a moment), and `trials`, for what only uses nodes: whole trials, the real systems,
-faults on them. Everything else runs beside them, wherever a process has time.
+engine lose sight of an image for a moment), and, for what only uses nodes, `trials`, `outside` (trials that others
+disturb) and `systems` (the real systems, and faults on them). As one group these took longer than all else together.
+Everything else runs beside them, wherever a process has time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ from _pytest.nodes import Node
 os.environ.pop("COLUMNS", None)
 """Set by pytest-xdist, and by some shells; what is printed would be as wide as somebody's terminal."""
 
-TRIALS = ("tests/trial/", "tests/systems/", "tests/matrix/", "tests/nemesis/", "tests/workloads/")
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+"""Some environments set it. Hundreds of processes are started here, and each would compile all of it anew: a third of
+what its start takes, and every worker all the tests."""
+
+GROUPS = {
+    "tests/trial/test_outside.py": "outside",
+    "tests/trial/": "trials",
+    **dict.fromkeys(("tests/systems/", "tests/matrix/", "tests/nemesis/", "tests/workloads/"), "systems"),
+}
+"""The group of what lies there, the first that fits; `images` everywhere else."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,7 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give all tests that need an engine one of two groups."""
+    """Give each test that needs an engine its group."""
     for item in items:
         if item.get_closest_marker("docker") is not None:
-            item.add_marker(pytest.mark.xdist_group("trials" if item.nodeid.startswith(TRIALS) else "images"))
+            group = next((name for place, name in GROUPS.items() if item.nodeid.startswith(place)), "images")
+            item.add_marker(pytest.mark.xdist_group(group))

@@ -232,24 +232,41 @@ def test_a_matrix_tells_no_secret(fencepost: Fencepost, contender: str, tmp_path
     assert_untold({"the list": said}, PASSWORD, API_KEY, COLOUR)
 
 
-@pytest.mark.parametrize(
-    ("system", "dies", "words"),
-    [
-        ("redis", "raises", "can't start: RuntimeError: no login with ***"),
-        ("redis", "babbles", "printed what is no event"),
-        ("shows", "not", "RuntimeError: no version with {'password': '***'}"),
-    ],
-)
+FAILING = {
+    "raises": ("redis", "can't start: RuntimeError: no login with ***"),
+    "babbles": ("redis", "printed what is no event"),
+    "not": ("shows", "RuntimeError: no version with {'password': '***'}"),
+}
+"""How a trial fails -> on which system, and the words for it."""
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory, contender: str) -> dict[str, tuple[int, bytes, dict[str, bytes]]]:
+    """How a trial fails -> its exit code, all that was said, and all that was written. They run side by side."""
+    runs = {dies: Fencepost(tmp_path_factory.mktemp(dies) / "results") for dies in FAILING}
+    processes = {
+        dies: run.start(
+            *("run", FAILING[dies][0], "--system-option", f"password={PASSWORD}", "--workload", "leaky"),
+            *("--workload-option", f"dies={dies}", "--image", f"contender={contender}"),
+            *("--results", str(run.results), "--name", "t", *SHORT),
+        )
+        for dies, run in runs.items()
+    }
+    try:
+        said = {dies: process.communicate(timeout=240)[0] for dies, process in processes.items()}
+    finally:
+        for process in processes.values():
+            process.kill()
+    return {dies: (processes[dies].returncode, said[dies], written(run.results)) for dies, run in runs.items()}
+
+
+@pytest.mark.parametrize("dies", FAILING)
 def test_a_trial_that_fails_tells_none_either(
-    fencepost: Fencepost, contender: str, system: str, dies: str, words: str
+    failed: dict[str, tuple[int, bytes, dict[str, bytes]]], dies: str
 ) -> None:
     """Tracebacks of a contender, lines that are refused, tracebacks of the harness itself."""
-    code, said = fencepost.run(
-        *("run", system, "--system-option", f"password={PASSWORD}", "--workload", "leaky"),
-        *("--workload-option", f"dies={dies}", "--image", f"contender={contender}"),
-        *("--results", str(fencepost.results), "--name", "t", *SHORT),
-    )
-    files = written(fencepost.results)
+    system, words = FAILING[dies]
+    code, said, files = failed[dies]
     assert_untold({**files, "the terminal": said}, PASSWORD)
     assert code == 4, said.decode()
     assert words in json.loads(files["t/trial.json"])["error"]

@@ -21,10 +21,10 @@ import docker
 import pytest
 
 from tests.runtime.conftest import pause
-from tests.trial.test_trial import FEW, events, fencepost, of_site, record, start
+from tests.trial.test_trial import BEGUN_SECONDS, FEW, events, fencepost, of_site, record, start
 from tests.waiting import until
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow]
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 SHORT = ("redis", "--ttl", "1", "--progress-bound", "2", "--warmup", "0.5", "--recovery", "1", *FEW)
 ENOUGH = ("--min-grants", "1", "--min-handovers", "0")
@@ -41,7 +41,7 @@ class Beside:
         self.output = ""
 
     def __enter__(self) -> Beside:
-        until(lambda: self._ended() or self.grants() >= 2, "two grants", 120)
+        until(lambda: self._ended() or self.grants() >= 2, "two grants", BEGUN_SECONDS)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -280,7 +280,7 @@ def test_what_the_trial_does_itself_on_a_busy_machine_is_nobody_elses_doing(tmp_
         for keep_data in ("true", "false"):
             option = ("--progress-bound", "20", "--fault-option", f"keep_data={keep_data}")
             trials.append(start(tmp_path / keep_data, *SHORT, *ENOUGH, *words, *option))
-        outputs = [process.communicate(timeout=240)[0] for process, _ in trials]
+        outputs = [process.communicate(timeout=2 * BEGUN_SECONDS)[0] for process, _ in trials]
     finally:
         os.killpg(others.pid, signal.SIGKILL)
         others.wait()
