@@ -22,7 +22,7 @@ import pytest
 from harness import images
 from harness.redaction import MARK
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
 
 PLUG_INS = Path(__file__).parent / "leaky"
 """Installed as a package of somebody else's: a workload and two systems."""
@@ -86,7 +86,7 @@ class Fencepost:
     def run(self, *words: str, **env: str) -> tuple[int, bytes]:
         """The exit code, and all that was said."""
         process = self.start(*words, **env)
-        said, _ = process.communicate(timeout=240)
+        said, _ = process.communicate(timeout=480)
         return process.returncode, said
 
 
@@ -165,7 +165,7 @@ def test_a_trial_tells_no_secret(engine: docker.DockerClient, fencepost: Fencepo
             if container.labels["fencepost.part"] == "service" and container.labels["fencepost.node"] == "n1":
                 refused = container.exec_run(["redis-cli", "ping"]).output
         seen[".lock"] = (results / "t" / ".lock").read_bytes()
-        assert process.wait(timeout=240) == 0, (results / "t" / "trial.json").read_text()
+        assert process.wait(timeout=480) == 0, (results / "t" / "trial.json").read_text()
     finally:
         process.kill()
         listener.join()
@@ -253,7 +253,7 @@ def failed(tmp_path_factory: pytest.TempPathFactory, contender: str) -> dict[str
         for dies, run in runs.items()
     }
     try:
-        said = {dies: process.communicate(timeout=240)[0] for dies, process in processes.items()}
+        said = {dies: process.communicate(timeout=480)[0] for dies, process in processes.items()}
     finally:
         for process in processes.values():
             process.kill()
