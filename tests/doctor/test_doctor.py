@@ -14,7 +14,9 @@ from click.testing import CliRunner
 from harness import images, registry
 from harness.commands.doctor import _print as shown
 from harness.commands.doctor import command
-from harness.doctor import Examination, Finding, examination
+from harness.doctor import Examination, Finding, places
+from harness.doctor.findings import untried
+from harness.doctor.nodes import CAPABILITIES, tell
 from harness.engine import Engine
 from harness.runtime import removal
 from harness.runtime.owner import Owner
@@ -38,7 +40,7 @@ def lacking(*names: str) -> dict[str, Any]:
 
 def test_a_node_that_can_do_everything_has_only_good_findings() -> None:
     """Every probe is told, and the disk."""
-    findings = examination._tell(answer(), ())
+    findings = tell(answer(), (), "docker")
     assert {finding.status for finding in findings} == {"ok"}
     assert len(findings) == len(PROBES) + 1
     assert not any(finding.remedy for finding in findings)
@@ -47,7 +49,7 @@ def test_a_node_that_can_do_everything_has_only_good_findings() -> None:
 @pytest.mark.parametrize("probe", ["ipv4", "iptables", "freeze", "clocks"])
 def test_what_no_trial_can_do_without_fails(probe: str) -> None:
     """The reason that was seen and the remedy are told, and trials can't run."""
-    findings = examination._tell(lacking(probe), ())
+    findings = tell(lacking(probe), (), "docker")
     (bad,) = [finding for finding in findings if finding.status != "ok"]
     assert bad.status == "failed"
     assert f"no {probe} here" in bad.detail
@@ -58,7 +60,7 @@ def test_what_no_trial_can_do_without_fails(probe: str) -> None:
 @pytest.mark.parametrize("probe", ["ipv6", "ip6tables", "memory"])
 def test_what_only_some_faults_need_is_a_limit(probe: str) -> None:
     """Trials can run; what they will lack is said, with the reason."""
-    findings = examination._tell(lacking(probe), ())
+    findings = tell(lacking(probe), (), "docker")
     (bad,) = [finding for finding in findings if finding.status != "ok"]
     assert bad.status == "limited"
     assert f"no {probe} here" in bad.detail
@@ -68,7 +70,7 @@ def test_what_only_some_faults_need_is_a_limit(probe: str) -> None:
 
 def test_the_engines_own_word_on_ipv6_is_told() -> None:
     """Why the network has no IPv6 is known to the site, not to the node."""
-    findings = examination._tell(lacking("ipv6"), ("Docker refused it: no such pool",))
+    findings = tell(lacking("ipv6"), ("Docker refused it: no such pool",), "docker")
     assert "no such pool" in next(f.detail for f in findings if f.name == "network IPv6")
     assert all("no such pool" not in f.detail for f in findings if f.name != "network IPv6")
 
@@ -76,18 +78,15 @@ def test_the_engines_own_word_on_ipv6_is_told() -> None:
 @pytest.mark.parametrize(("free", "status"), [(GIB // 2, "failed"), (2 * GIB, "limited"), (9 * GIB, "ok")])
 def test_a_full_disk_is_told_before_it_stops_a_trial(free: int, status: str) -> None:
     """Too little fails, little is a limit."""
-    findings = examination._tell(answer(disk_free_bytes=free), ())
+    findings = tell(answer(disk_free_bytes=free), (), "docker")
     assert next(f.status for f in findings if f.name == "disk (Docker)") == status
 
 
 def test_missing_images_fail_only_when_no_trial_can_run() -> None:
     """A system's image that is missing takes that system away; those that all trials need take everything."""
-    everything = {name: images.ImageRef(name, f"x/{name}:1", "built", "sha256:0", None) for name in images.names()}
 
     def status(*missing: str) -> str:
-        (finding,) = examination._images(
-            {name: None if name in missing else image for name, image in everything.items()}
-        )
+        finding = places.kept("images", {n: None if n in missing else "1 (built)" for n in images.names()}, "docker")
         assert all(name in finding.remedy for name in missing) or set(missing) == set(everything)
         return finding.status
 
@@ -100,45 +99,63 @@ def test_missing_images_fail_only_when_no_trial_can_run() -> None:
 
 def test_missing_images_are_not_held_against_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
     """Before `fencepost images` ever ran: that it is all that is missing is said, unless the machine lacks more."""
-    missing = examination._images(dict.fromkeys(images.names()))
-    assert missing[0].remedy == "fencepost images"
-    fresh = Examination((*missing, examination._UNTRIED, Finding("size", "limited", True, "1 core")))
+    missing = places.kept("images", dict.fromkeys(images.names()), "docker")
+    assert missing.remedy == "fencepost images"
+    fresh = Examination((missing, untried("docker"), Finding("size", "limited", True, "1 core")))
     assert (fresh.ok, fresh.only_images_missing) == (False, True)
     shown(fresh)
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "trials can't run here yet: only images are missing, and `fencepost images` gets them"
+        "docker: trials can't run here yet: only images are missing, and `fencepost images` gets them"
     )
-    small = Examination((*missing, examination._UNTRIED, Finding("size", "failed", True, "little memory")))
+    small = Examination((missing, untried("docker"), Finding("size", "failed", True, "little memory")))
     assert not small.only_images_missing
     shown(small)
-    assert "trials can't run here: images, node, size" in capsys.readouterr().out
-    assert not Examination((Finding("images", "ok", True, ""),)).only_images_missing
+    assert "docker: trials can't run here: size, images, node" in capsys.readouterr().out
+    assert not Examination((Finding("images", "ok", True, "", runtime="docker"),)).only_images_missing
 
 
 def test_no_fault_is_promised_that_there_is_not() -> None:
     """What is tried is what `fencepost list faults` has, and what every trial stands on."""
     of_trials = {"network", "network IPv6", "event times"}
     tried = (
-        {capability.name.removesuffix(" IPv6") for capability in examination._CAPABILITIES} - of_trials - {"network"}
+        {capability.name.removesuffix(" IPv6") for capability in CAPABILITIES} - of_trials - {"network"}
     )
     assert tried <= set(registry.names("faults"))
 
 
 def test_an_unknown_need_is_not_a_yes() -> None:
     """What couldn't be tried doesn't count as there."""
-    assert not Examination((Finding("x", "unknown", True, "untried"),)).ok
-    assert Examination((Finding("x", "unknown", False, "untried"),)).ok
+    assert not Examination((Finding("x", "unknown", True, "untried", runtime="docker"),)).ok
+    assert Examination((Finding("x", "unknown", False, "untried", runtime="docker"),)).ok
+
+
+def test_one_place_is_enough_and_what_all_need_counts_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without an engine trials run in namespaces; a full disk stops them everywhere."""
+    engine = Finding("engine", "failed", True, "no socket", "start it", "docker")
+    trees = Finding("file trees", "ok", True, "all", runtime="local")
+    either = Examination((engine, trees))
+    assert (either.ok, [able.ok for able in either.runtimes.values()]) == (True, [False, True])
+    shown(either)
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "docker: trials can't run here: engine",
+        "local: trials can run here",
+    ]
+    assert not Examination((Finding("disk (results)", "failed", True, "full"), engine, trees)).ok
+    fresh = Examination((engine, places.kept("file trees", dict.fromkeys(images.names()), "local"), untried("local")))
+    assert (fresh.ok, fresh.only_images_missing) == (False, True)
 
 
 def test_without_an_engine_it_says_so_and_exits_with_4(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first thing that anybody meets; the rest of the machine is still told."""
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/docker.sock")
-    done = CliRunner().invoke(command, ["--json"])
+    done = CliRunner().invoke(command, ["--json", "--runtime", "docker"])
     assert done.exit_code == 4
     found = json.loads(done.output)
     assert found["ok"] is False
-    assert (found["findings"][0]["name"], found["findings"][0]["status"]) == ("docker", "failed")
-    assert found["findings"][0]["remedy"]
+    assert found["runtimes"] == {"docker": {"ok": False, "only_images_missing": False}}
+    engine = next(finding for finding in found["findings"] if finding["runtime"] == "docker")
+    assert (engine["name"], engine["status"]) == ("engine", "failed")
+    assert engine["remedy"]
     assert "python" in [finding["name"] for finding in found["findings"]]
 
 
@@ -169,9 +186,9 @@ def owned(site: removal.SiteLeft, pid: int) -> bool:
 def test_this_machine_can_run_trials() -> None:
     """What this project's own tests need is found, by trying: cuts on both families, freezing, patching clocks."""
     images.ensure(images.connect(), images.names(), report=print)
-    done = CliRunner().invoke(command, ["--json"])
+    done = CliRunner().invoke(command, ["--json", "--runtime", "docker"])
     found = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
-    for name in ("docker", "images", "network", "partition", "freeze", "event times", "size"):
+    for name in ("engine", "images", "network", "partition", "freeze", "event times", "size"):
         assert found[name]["status"] in ("ok", "limited"), found[name]
     assert "cuts and mends" in found["partition"]["detail"]
     assert done.exit_code == 0
@@ -185,7 +202,7 @@ def test_a_node_image_that_lacks_its_tools_is_found_out(monkeypatch: pytest.Monk
     client = images.connect()
     etcd = images.resolve(client, ["etcd"], {"etcd": images.BUILT})["etcd"]
     monkeypatch.setenv("FENCEPOST_IMAGE_NODE", etcd.reference)
-    done = CliRunner().invoke(command, [])
+    done = CliRunner().invoke(command, ["--runtime", "docker"])
     assert done.exit_code == 4
     assert "failed" in done.output
     assert "python3" in done.output
