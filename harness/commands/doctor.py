@@ -16,7 +16,10 @@ from harness.doctor.findings import RUNTIMES
 from harness.runtime.base import Runtime
 
 _COLOURS = {"ok": "green", "limited": "yellow", "missing": "cyan", "failed": "red", "unknown": "magenta"}
-_PLACES = {"docker": "trials in containers of a Docker engine", "local": "trials in namespaces of this machine, without one"}
+_PLACES = {
+    "docker": "trials in containers of a Docker engine",
+    "local": "trials in namespaces of this machine, without one",
+}
 _WIDTH = 100
 """So wide it is at most: longer lines are hard to read."""
 
@@ -27,9 +30,9 @@ _WIDTH = 100
 def command(only: str | None, as_json: bool) -> None:
     """Say what this machine can and can't do, each with the reason and the remedy.
 
-    Trials run in a Docker engine (the runtime docker), or in namespaces of this machine (local). For each, every kind of
-    fault is tried on two throwaway nodes, which are removed at the end. Exits with 0 when trials can run on one of them
-    (perhaps with limits), with 4 when they can't, or not before `fencepost images`.
+    Trials run in a Docker engine (the runtime docker), or in namespaces of this machine (local). For each, every kind
+    of fault is tried on two throwaway nodes, which are removed at the end. Exits with 0 when trials can run on one of
+    them (perhaps with limits), with 4 when they can't, or not before `fencepost images`.
 
     \b
     Examples:
@@ -51,9 +54,9 @@ def command(only: str | None, as_json: bool) -> None:
 
 
 def _print(examination: Examination) -> None:
-    left = max(len(finding.name) for finding in examination.findings) + 2
-    room = min(_WIDTH, columns() or _WIDTH) - left - 9
     for runtime in (None, *examination.runtimes):
+        left = max((len(finding.name) for finding in examination.of(runtime)), default=0) + 2
+        room = min(_WIDTH, columns() or _WIDTH) - left - 9
         if runtime is not None:
             click.echo(click.style(f"\n{runtime}", bold=True) + f": {_PLACES[runtime]}")
         for finding in examination.of(runtime):

@@ -21,9 +21,9 @@ def examine(
 ) -> Examination:
     """Looks at this machine, and at each runtime, or at one `only`. `say` gets a line before what takes a while.
 
-    Every kind of fault is tried in a throwaway site, which is removed whatever happens. `opened` gets each runtime before
-    anything is created in it, so that another thread can `sweep` it. Never raises for what is wrong with the machine:
-    that becomes a finding.
+    Every kind of fault is tried in a throwaway site, which is removed whatever happens. `opened` gets each runtime
+    before anything is created in it, so that another thread can `sweep` it. Never raises for what is wrong with the
+    machine: that becomes a finding.
     """
     python = Finding("python", "ok", True, f"{platform.python_implementation()} {platform.python_version()}")
     here = Path.cwd()

@@ -47,9 +47,7 @@ class Capability:
 
 
 CAPABILITIES = (
-    Capability(
-        "network", "ipv4", True, "no trial can run", "load the kernel modules bridge and veth on {place}"
-    ),
+    Capability("network", "ipv4", True, "no trial can run", "load the kernel modules bridge and veth on {place}"),
     Capability(
         "network IPv6",
         "ipv6",

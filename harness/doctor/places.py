@@ -37,7 +37,7 @@ def docker(say: Say, opened: Opened) -> list[Finding]:
     client = runtime.engine.client
     registry = _InBackground(lambda: Registries(client).refusal(DEBIAN_OFFICIAL))
     there = images.listing(client)
-    have = {name: image and _named(image.version, image.reference, image.origin) for name, image in there.items()}
+    have = {name: _image(image) for name, image in there.items()}
     found.append(kept("images", have, "docker"))
     if there["node"] is None:
         found.append(untried("docker"))
@@ -74,6 +74,10 @@ def machine(say: Say, opened: Opened) -> list[Finding]:
         say("trying faults in a throwaway node of namespaces")
         found += examine_node(runtime, single_user=ids().single)
     return found
+
+
+def _image(image: images.ImageRef | None) -> str | None:
+    return None if image is None else _named(image.version, image.reference, image.origin)
 
 
 def _tree(tree: trees.Tree | None) -> str | None:
