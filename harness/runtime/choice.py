@@ -40,7 +40,7 @@ def choose(name: str) -> Choice:
     if name != AUTO:
         return Choice(name, registry.load("runtimes", name)())
     refused: list[tuple[str, RuntimeUnavailable]] = []
-    for each in (name for name in ORDER if name in registry.names("runtimes")):
+    for each in ORDER:
         try:
             runtime = registry.load("runtimes", each)()
         except RuntimeUnavailable as error:
