@@ -261,7 +261,7 @@ def _why(model: Model, a: int, b: int, start: int) -> str:
     # "At least": the promise counts from when the request was sent, and the service can't have counted from earlier.
     told = (
         f", inside the time promised to {words.who(model, a)}: {source} promised it {_promised(model, a)}until at "
-        f"least {words.at(int(model.promise[a]), start)}, counted from that grant"
+        f"least {words.at(int(model.promise[a]), start)}, counted from the grant of {words.who(model, a)}"
     )
     if model.L[a] < model.promise[a]:
         told += f", and {_what_ended(model, a)} {words.at(int(model.L[a]), start)}"

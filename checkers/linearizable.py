@@ -266,7 +266,8 @@ def _as_lease_says(finding: Finding) -> Finding:
 def _said_elsewhere(model: Model, a: int, b: int) -> str:
     """Why there is no order of two grants, by the verdict that has said so."""
     if model.precedes(a, b) and model.precedes(b, a):
-        return f"both were held at once, as lease says ({'double' if lease.is_double(model, a, b) else 'early'}-grant)"
+        kind = "double" if lease.is_double(model, a, b) else "early"
+        return f"by what the service answered both were held at once, as lease says ({kind}-grant)"
     if "shared-token" in (reason(model, a, b), reason(model, b, a)):
         return "two contenders have the same token, as fencing says (duplicate)"
     return "the later one has the lower token, as fencing says (regression)"

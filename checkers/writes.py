@@ -112,7 +112,7 @@ def judge(model: Model, resource: int) -> Verdict:
         return Verdict(False, words.ordered(found), stale + lost + audited.gone + audited.ghosts, stats, note=fallen)
     note = None
     if not len(accepted):
-        note = f"the {RESOURCES[resource]} resource accepted no write"
+        note = f"there is no write that the {RESOURCES[resource]} resource accepted"
     elif untold:
         locks = ", ".join(repr(name) for name in untold)
         note = f"in what order the writes under {locks} were accepted is not known"

@@ -14,6 +14,7 @@ import os
 
 import pytest
 from _pytest.nodes import Node
+from hypothesis import settings
 
 os.environ.pop("COLUMNS", None)
 """Set by pytest-xdist, and by some shells; what is printed would be as wide as somebody's terminal."""
@@ -21,6 +22,10 @@ os.environ.pop("COLUMNS", None)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 """Some environments set it. Hundreds of processes are started here, and each would compile all of it anew: a third of
 what its start takes, and every worker all the tests."""
+
+settings.register_profile("fencepost", deadline=None)
+settings.load_profile("fencepost")
+"""No example has a time of its own: what is slow on a busy machine is not wrong. Each test has its time as a whole."""
 
 GROUPS = {
     "tests/trial/test_outside.py": "outside",

@@ -78,7 +78,10 @@ CAPABILITIES = (
 
 
 def examine_node(runtime: Runtime, *, single_user: bool) -> list[Finding]:
-    """Tries it all. Never raises for what doesn't work: that is a finding. `single_user`: nodes know only one user."""
+    """Tries it all. Never raises for what doesn't work: that is a finding.
+
+    `single_user`: the runtime itself runs every service as another user than the agent's, and knows no more of them.
+    """
     try:
         answer, notes = _probe(runtime, single_user)
     except FencepostError as error:
