@@ -292,6 +292,21 @@ def test_large_requests_arrive_whole(open_site: Callable[[], Any]) -> None:
     eventually("its count", lambda: node.logs() == b"1000000\n")
 
 
+def test_a_node_that_is_stopped_keeps_nobody_else_from_working(open_site: Callable[[], Any]) -> None:
+    """Requests to its first process have no answer, then no room; the other node has both; and all is removed."""
+    one, two = open_site().start_nodes([NodeSpec("n1"), NodeSpec("n2")])
+    stop(one.state.pid)
+
+    def refused() -> str:
+        with pytest.raises(HarnessError) as error:
+            one._ask("look", "looking", timeout_seconds=0.0, filler="x" * 20_000)
+        return str(error.value)
+
+    assert "gave no answer within" in refused()
+    eventually("no more room", lambda: "takes no requests" in refused())
+    assert two.run(["echo", "well"]).stdout == b"well\n"
+
+
 # Watching -------------------------------------------------------------------------------------------------------------
 
 

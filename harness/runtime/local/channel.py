@@ -57,7 +57,11 @@ class Channel:
                 raise HarnessError(f"{doing}: {self._what} is gone")
             self._pending[number] = future
             try:
-                wire.send(self.sock, {"id": number, "op": op, **arguments}, descriptors)
+                # Never waits: who hears the answers of all others takes this lock, too.
+                wire.send(self.sock, {"id": number, "op": op, **arguments}, descriptors, wait=False)
+            except BlockingIOError as error:
+                del self._pending[number]
+                raise HarnessError(f"{doing}: {self._what} takes no requests (is it stopped?)") from error
             except OSError as error:
                 del self._pending[number]
                 raise HarnessError(f"{doing}: {self._what} is gone ({error})") from error

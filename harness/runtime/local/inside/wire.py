@@ -26,24 +26,30 @@ def pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
-def send(sock: socket.socket, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
-    """Send one message. Raises OSError (BrokenPipeError: the other end is gone)."""
+def send(
+    sock: socket.socket, message: Mapping[str, Any], descriptors: Sequence[int] = (), *, wait: bool = True
+) -> None:
+    """Send one message. Raises OSError: BrokenPipeError when the other end is gone.
+
+    Waits while the other end takes nothing and the socket's buffer is full; without `wait` that is BlockingIOError.
+    """
+    flags = socket.MSG_NOSIGNAL | (0 if wait else socket.MSG_DONTWAIT)
     data = json.dumps(message).encode()
     if len(data) <= PACKET:
-        _send(sock, b"J" + data, descriptors)
+        _send(sock, b"J" + data, descriptors, flags)
         return
     memory = os.memfd_create("message", os.MFD_CLOEXEC)
     try:
         with open(memory, "wb", closefd=False) as file:
             file.write(data)
-        _send(sock, b"M", (memory, *descriptors))
+        _send(sock, b"M", (memory, *descriptors), flags)
     finally:
         os.close(memory)
 
 
-def _send(sock: socket.socket, data: bytes, descriptors: Sequence[int]) -> None:
+def _send(sock: socket.socket, data: bytes, descriptors: Sequence[int], flags: int) -> None:
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
-    sock.sendmsg([data], rights, socket.MSG_NOSIGNAL)
+    sock.sendmsg([data], rights, flags)
 
 
 def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int], int] | None:
