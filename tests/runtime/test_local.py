@@ -370,6 +370,51 @@ def test_each_act_of_others_is_told_once_in_order_and_with_its_time(open_site: C
     assert notes == []
 
 
+GREEDY = """
+import os, time
+while not os.path.exists("/go"):
+    time.sleep(0.01)
+held = [bytearray(1 << 20) for _ in range(200)]
+time.sleep(100)
+"""
+
+
+@pytest.fixture
+def small_memory() -> Iterator[Path]:
+    """A control group of 32 MB, for processes that are put into it."""
+    for place, limit in (("memory", "memory.limit_in_bytes"), ("", "memory.max")):  # version 1, version 2
+        group = Path("/sys/fs/cgroup") / place / f"test-{secrets.token_hex(4)}"
+        if (group.parent / "cgroup.procs").exists():
+            break
+    group.mkdir()
+    (group / limit).write_text(str(32 << 20))
+    yield group
+    eventually("its processes' end", lambda: not (group / "cgroup.procs").read_text())
+    group.rmdir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can limit the memory of a service here, to see it run out")
+def test_out_of_memory_is_told_from_any_other_kill(open_site: Callable[[], Any], small_memory: Path) -> None:
+    """By the kernel's count, which rose since the last look; and that it was this count is said."""
+    site = open_site()
+    (node,) = site.start_nodes([NodeSpec("n1")])
+    node.start_service(ServiceSpec("node", command=["python3", "-c", GREEDY]))
+    seen: list[Seen] = []
+    with site.watch(seen.append, print) as watch:
+        process = node.state.service.process
+        (small_memory / "cgroup.procs").write_text(str(process))
+        Path(f"/proc/{process}/root/go").touch()
+        eventually("its end", lambda: seen)
+        node.restart_service()
+        watch.look()
+        again = eventually("its second run", lambda: pids(node, "python3", "-c", GREEDY))
+        kill = f"kill -KILL {again[0]}"
+        assert node.run(["sh", "-c", kill]).exit_code == 0
+        eventually("its second end", lambda: len(seen) == 3)
+    assert [(each.what, each.over) for each in seen] == [("oom", False), ("oom", True), ("killed", False)]
+    assert "for want of memory" in seen[0].detail
+
+
 # What is refused ------------------------------------------------------------------------------------------------------
 
 
