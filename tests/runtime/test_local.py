@@ -382,12 +382,10 @@ time.sleep(100)
 @pytest.fixture
 def small_memory() -> Iterator[Path]:
     """A control group of 32 MB, for processes that are put into it."""
-    for place, limit in (("memory", "memory.limit_in_bytes"), ("", "memory.max")):  # version 1, version 2
-        group = Path("/sys/fs/cgroup") / place / f"test-{secrets.token_hex(4)}"
-        if (group.parent / "cgroup.procs").exists():
-            break
+    root, version_1 = Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/memory")
+    group = (version_1 if version_1.is_dir() else root) / f"test-{secrets.token_hex(4)}"
     group.mkdir()
-    (group / limit).write_text(str(32 << 20))
+    (group / ("memory.limit_in_bytes" if version_1.is_dir() else "memory.max")).write_text(str(32 << 20))
     yield group
     eventually("its processes' end", lambda: not (group / "cgroup.procs").read_text())
     group.rmdir()
