@@ -15,7 +15,7 @@ from harness.history.reader import read
 from tests.afresh import afresh
 from tests.oracle.generate import Chooser, Event, encode, history
 
-SEEDS = range(5000, 5250)
+SEEDS = range(5000, 5400)
 #: Verdicts whose findings are about one lock each, so that those of several locks add up.
 BY_LOCK = ("exclusion", "lease", "fencing", "fenced", "damage", "conduct", "progress")
 #: All but the one that says whether faults came about: what a history's contenders and its service are accused of.
