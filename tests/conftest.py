@@ -50,8 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test that needs an engine its group."""
+    """Give each test that needs an engine, or nodes of any runtime, its group."""
     for item in items:
-        if item.get_closest_marker("docker") is not None:
+        if any(item.get_closest_marker(name) is not None for name in ("docker", "nodes")):
             group = next((name for place, name in GROUPS.items() if item.nodeid.startswith(place)), "images")
             item.add_marker(pytest.mark.xdist_group(group))

@@ -11,9 +11,9 @@ import pytest
 from harness import matrix
 from harness.commands.view import system_words
 from harness.errors import ConfigError
-from harness.runtime.docker import DockerRuntime
 from harness.trial import Trial
 from harness.trial.config import from_mapping, resolve
+from tests import place
 
 
 def test_every_mistake_says_what_it_is_and_which_verdict_tells_it() -> None:
@@ -50,13 +50,13 @@ def test_a_client_is_chosen_by_its_name() -> None:
         resolve(from_mapping({"system": "redis", "client": "late"}))
 
 
-@pytest.mark.docker
+@pytest.mark.nodes
 def test_two_buddies_lead_when_the_wire_between_them_is_cut(tmp_path: Path) -> None:
     """On real nodes, as the matrix runs it: a lock of the zoo, and contenders that are cut from each other alone."""
     plan = matrix.load(matrix.named(Path("mistakes")))
     [cell] = [cell for cell in plan.cells if cell.client == "zoo-buddies"]
     short = {"warmup": 1.0, "duration": 5.0, "fault_on": 5.0, "recovery": 0.5}
-    result = Trial(msgspec.structs.replace(cell, **short), tmp_path / "t", DockerRuntime()).run()
+    result = Trial(msgspec.structs.replace(cell, **short), tmp_path / "t", place.runtime()).run()
     assert result.outcome.word == "as-expected", result.outcome.reasons
     assert result.tally is not None
     assert result.tally["counted"]["unfenced"]["twice"] > 0

@@ -35,7 +35,7 @@ def fencepost(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=480, check=False)
 
 
-@pytest.mark.docker
+@pytest.mark.nodes
 @pytest.mark.timeout(600)  # where the machine is in use each of its runs may wait for its turn
 def test_three_runs_of_a_redis_whose_clock_jumps(tmp_path: Path) -> None:
     """Seeds that follow from one, k of n as the three verdicts have it, their figures, and nothing left to do then.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import secrets
 import subprocess
 import sys
 import time
@@ -23,13 +22,13 @@ import pytest
 from harness import registry
 from harness.errors import AgentError
 from harness.runtime.base import Node, NodeSpec
-from harness.runtime.docker import DockerRuntime
 from harness.systems.base import Leadership, LeaseTerms, Settings
 from nemesis import faults
 from nemesis.link import Link, open_agent
+from tests import place
 from tests.nemesis.nodes import until
 
-pytestmark = pytest.mark.docker
+pytestmark = pytest.mark.nodes
 
 SYSTEMS = ("consul", "etcd", "redis", "zookeeper")
 START_SECONDS = 60.0
@@ -129,8 +128,7 @@ class Single:
 @pytest.fixture(scope="module")
 def services() -> Iterator[dict[str, Single]]:
     """One server of each system, each on a pod of its own."""
-    site = DockerRuntime().open_site(f"test-{secrets.token_hex(4)}")
-    try:
+    with place.site() as site:
         nodes = site.start_nodes([NodeSpec(name=f"n{number}") for number in range(1, len(SYSTEMS) + 1)])
         with ThreadPoolExecutor(len(nodes)) as pool:
             links = list(pool.map(open_agent, nodes))
@@ -145,8 +143,6 @@ def services() -> Iterator[dict[str, Single]]:
         yield found
         for single in found.values():
             single.link.close()
-    finally:
-        site.close()
 
 
 @pytest.fixture(params=SYSTEMS)
@@ -267,6 +263,7 @@ time.sleep(100)
 """
 
 
+@pytest.mark.docker
 def test_kill_9_of_the_harness_leaves_nothing(services: dict[str, Single]) -> None:
     """When the process with the engine's streams is killed, the pod's service runs again, its links and clock whole."""
     redis = services["redis"]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import queue
-import secrets
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,13 @@ from typing import Any
 import pytest
 
 from harness import registry
-from harness.runtime import removal
 from harness.runtime.base import Node, NodeSpec
-from harness.runtime.docker import DockerRuntime
 from harness.systems.base import Settings
 from harness.trial.cluster import Cluster
 from nemesis.link import open_agent
+from tests import place
 
-pytestmark = pytest.mark.docker
+pytestmark = pytest.mark.nodes
 
 TTL = 2.0
 LONGEST_LEASE = 2 * TTL + 1.0
@@ -101,16 +100,14 @@ Start = Callable[[str, int], Running]
 @pytest.fixture(scope="module")
 def start() -> Iterator[Start]:
     """Starts a cluster of a system and a size; all of them are gone after the module, and looked for."""
-    runtime = DockerRuntime()
-    sites: list[Any] = []
+    sites = ExitStack()
     closing: list[Callable[[], None]] = []
     made: dict[tuple[str, int], Running] = {}
 
     def starter(name: str, servers: int) -> Running:
         if (name, servers) in made:
             return made[name, servers]
-        site = runtime.open_site(f"test-{secrets.token_hex(4)}")
-        sites.append(site)
+        site = sites.enter_context(place.site())
         system = registry.load("systems", name)()
         settings = Settings(TTL, servers, system.image)
         specs = [NodeSpec(f"n{number}") for number in range(1, servers + 1)]
@@ -128,12 +125,10 @@ def start() -> Iterator[Start]:
         made[name, servers] = Running(cluster, seconds, drivers)
         return made[name, servers]
 
-    yield starter
-    for close in closing:
-        close()
-    for site in sites:
-        site.close()
-        assert removal.find(runtime.engine, site.id) == []
+    with sites:
+        yield starter
+        for close in closing:
+            close()
 
 
 SYSTEMS = [("redis", 1), ("etcd", 3), ("consul", 3), ("zookeeper", 3)]

@@ -1,4 +1,4 @@
-"""A lane on the real engine: which nodes it hands on to the next trial."""
+"""A lane on real nodes: which nodes it hands on to the next trial."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from harness.runtime.docker import DockerRuntime
 from harness.trial import resource
 from harness.trial.lane import Lane
+from tests import place
 from tests.runtime.conftest import eventually
 
-pytestmark = pytest.mark.docker
+pytestmark = pytest.mark.nodes
 
 
 @pytest.fixture
 def lane() -> Iterator[Lane]:
-    made = Lane(DockerRuntime(), f"test-{secrets.token_hex(4)}")
+    made = Lane(place.runtime(), f"test-{secrets.token_hex(4)}")
     yield made
     made.close()
 

@@ -20,8 +20,9 @@ from typing import Any
 import docker
 import pytest
 
+from tests import place
 from tests.runtime.conftest import pause
-from tests.trial.test_trial import BEGUN_SECONDS, FEW, events, fencepost, of_site, record, start
+from tests.trial.test_trial import BEGUN_SECONDS, FEW, events, fencepost, record, start
 from tests.waiting import until
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -245,7 +246,7 @@ def test_what_others_end_ends_the_trial_early_with_its_name(
     with Beside(tmp_path, "--duration", "120") as beside:
         act(beside)
         code, trial, verdicts = beside.end()
-        assert of_site(beside.client, trial["site"]) == []
+        assert place.left_of(trial["site"]) == []
     assert told(beside) == [(*expected, False)]
     accuses_nobody(code, trial, verdicts, words[:1])
     for word in words:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,14 @@ import docker
 import pytest
 from click.testing import CliRunner
 
-from harness import images
 from harness.cli import cli
 from harness.errors import FencepostError
+from tests import place
 from tests.interrupts.rounds import hearing
 from tests.report.pages import page_of
 from tests.waiting import until
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nodes, pytest.mark.timeout(600)]
 
 FEW = ("--contenders", "2")
 """A node for each has to be started and removed."""
@@ -56,20 +55,6 @@ def demo(*words: str, env: dict[str, str] | None = None) -> subprocess.Completed
         check=False,
         env={**os.environ, **(env or {})},
     )
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[docker.DockerClient]:
-    client = docker.from_env()
-    yield client
-    client.close()
-
-
-def of_site(engine: docker.DockerClient, site: str) -> list[str]:
-    """Everything that carries the site's label."""
-    labels = {"label": f"fencepost.site={site}"}
-    found = [container.name for container in engine.containers.list(all=True, filters=labels, ignore_removed=True)]
-    return [*found, *(network.name for network in engine.networks.list(filters=labels))]
 
 
 def record(folder: Path) -> dict[str, Any]:
@@ -121,9 +106,7 @@ def assert_the_pause_is_blamed(folder: Path, findings: list[dict[str, Any]]) -> 
     assert "pause" in blamed
 
 
-def test_the_demo_is_a_whole_trial_in_which_a_frozen_holder_damages_the_unfenced_resource_alone(
-    engine: docker.DockerClient, tmp_path: Path
-) -> None:
+def test_the_demo_is_a_whole_trial_in_which_a_frozen_holder_damages_the_unfenced_resource_alone(tmp_path: Path) -> None:
     """The story that the project exists for, end to end on a real Redis, with all that a trial leaves behind.
 
     Told as it happens, in eighty columns; counted by the resource; on a page. Exit code 0: as the story goes.
@@ -154,7 +137,7 @@ def test_the_demo_is_a_whole_trial_in_which_a_frozen_holder_damages_the_unfenced
     came_to = {"landed": 1, "bit": 1, "missed": 0, "immune": 0}
     assert told["outcome"]["faults"] == {**came_to, "missed_by": [], "immune_by": []}
     assert told["versions"]["system"].startswith("8")
-    assert told["runtime"] == "docker"
+    assert told["runtime"] == place.runtime().name
     assert 0 <= told["strain"]["cpu"] <= 1
     assert [phase["name"] for phase in told["phases"]][-1] == "check"
     for name in ("report.html", "ledger.jsonl", "faults.jsonl", "harness.log"):
@@ -172,7 +155,7 @@ def test_the_demo_is_a_whole_trial_in_which_a_frozen_holder_damages_the_unfenced
     for node in ("n1", "c0", "c2", "resource"):
         assert (folder / "logs" / node).is_dir(), node
     assert b"Ready to accept connections" in (folder / "logs" / "n1" / "service.log").read_bytes()
-    assert of_site(engine, told["site"]) == []
+    assert place.left_of(told["site"]) == []
 
 
 def test_a_killed_holder_lives_again_and_the_trial_goes_on(tmp_path: Path) -> None:
@@ -195,7 +178,7 @@ def test_a_killed_holder_lives_again_and_the_trial_goes_on(tmp_path: Path) -> No
     assert record(folder)["contenders"][str(crash["process"])]["lives"] == 2
 
 
-def test_faults_without_teeth_are_told_from_those_that_bite(engine: docker.DockerClient, tmp_path: Path) -> None:
+def test_faults_without_teeth_are_told_from_those_that_bite(tmp_path: Path) -> None:
     """A freeze of a fifth of the lease, and a holder that releases before its lease could run out: both land, neither
     bites, and neither cell is green. Each says what was measured, and what to set.
     """
@@ -250,7 +233,7 @@ def test_a_frozen_leader_is_let_go_on_when_it_matters_most(tmp_path: Path) -> No
     assert order["time"] < start["time"] < stop["time"] < let_go["time"]
 
 
-def test_ctrl_c_in_a_fault_undoes_it_and_keeps_history_and_logs(engine: docker.DockerClient, tmp_path: Path) -> None:
+def test_ctrl_c_in_a_fault_undoes_it_and_keeps_history_and_logs(tmp_path: Path) -> None:
     """The user's way out is the same undo; exit 130, a history that can be checked, nothing left running."""
     process, folder = start(tmp_path, "redis", "--fault", "freeze-leader", "--fault-on", "60", *LONG)
     try:
@@ -269,18 +252,17 @@ def test_ctrl_c_in_a_fault_undoes_it_and_keeps_history_and_logs(engine: docker.D
     assert "interrupted" in record(folder)["error"]
     assert (folder / "report.html").exists()
     assert (folder / "logs" / "n1" / "service.log").stat().st_size > 0
-    assert of_site(engine, record(folder)["site"]) == []
+    assert place.left_of(record(folder)["site"]) == []
 
 
-def test_kill_9_leaves_no_frozen_process_and_clean_removes_the_rest(
-    engine: docker.DockerClient, tmp_path: Path
-) -> None:
+@pytest.mark.docker
+def test_kill_9_leaves_no_frozen_process_and_clean_removes_the_rest(tmp_path: Path) -> None:
     """The agents are dead man's switches; the containers that stay are found by their labels alone."""
     process, folder = start(tmp_path, "redis", "--fault", "freeze-leader", "--fault-on", "60", *LONG)
     try:
         fault = until(lambda: landed(folder), "a fault", BEGUN_SECONDS)
         site = record(folder)["site"]
-        (node,) = engine.containers.list(
+        (node,) = docker.from_env().containers.list(
             filters={"label": [f"fencepost.site={site}", "fencepost.node=n1", "fencepost.part=node"]}
         )
         look = "cat /proc/[0-9]*/stat"
@@ -296,12 +278,12 @@ def test_kill_9_leaves_no_frozen_process_and_clean_removes_the_rest(
         assert len(events(folder)) > 5
         cleaned = fencepost("clean", "--site", site)
         assert cleaned.returncode == 0, cleaned.stdout + cleaned.stderr
-        assert of_site(engine, site) == []
+        assert place.left_of(site) == []
     finally:
         process.kill()
 
 
-def test_losing_the_reader_of_the_output_loses_nothing_else(engine: docker.DockerClient, tmp_path: Path) -> None:
+def test_losing_the_reader_of_the_output_loses_nothing_else(tmp_path: Path) -> None:
     """`| head`: the trial goes on to its end, takes its nodes down and writes its verdict and report."""
     words = " ".join(
         [sys.executable, "-m", "harness", "run", "redis", "--results", str(tmp_path), "--name", "t", *SHORT]
@@ -310,23 +292,22 @@ def test_losing_the_reader_of_the_output_loses_nothing_else(engine: docker.Docke
     folder = tmp_path / "t"
     until(lambda: (folder / "report.html").exists(), "the report", BEGUN_SECONDS)
     assert record(folder)["outcome"]["word"] == "as-expected"
-    assert of_site(engine, record(folder)["site"]) == []
+    assert place.left_of(record(folder)["site"]) == []
 
 
-def test_a_service_that_never_gets_healthy_is_told_with_what_was_seen(
-    engine: docker.DockerClient, tmp_path: Path
-) -> None:
+@pytest.mark.docker
+def test_a_service_that_never_gets_healthy_is_told_with_what_was_seen(tmp_path: Path) -> None:
     """An image that isn't the system: the trial ends at once with the service's last words, exit 4, nothing leaked."""
-    node = images.resolve(engine, ["node"])["node"].reference  # has no redis-server in it
+    node = place.reference("node")  # has no redis-server in it
     done = fencepost(*("run", "redis", "--image", f"redis={node}", "--results", str(tmp_path), "--name", "t", *SHORT))
     assert done.returncode == 4, done.stdout + done.stderr
     error = record(tmp_path / "t")["error"]
     assert "redis" in error
     assert "n1" in error
-    assert of_site(engine, record(tmp_path / "t")["site"]) == []
+    assert place.left_of(record(tmp_path / "t")["site"]) == []
 
 
-def test_a_kept_trial_says_how_to_enter_and_how_to_remove(engine: docker.DockerClient, tmp_path: Path) -> None:
+def test_a_kept_trial_says_how_to_enter_and_how_to_remove(tmp_path: Path) -> None:
     """`--keep` leaves the nodes, and the two commands that it prints work."""
     done = fencepost("run", "redis", "--keep", "--results", str(tmp_path), "--name", "t", *SHORT)
     site = record(tmp_path / "t")["site"]
@@ -342,11 +323,11 @@ def test_a_kept_trial_says_how_to_enter_and_how_to_remove(engine: docker.DockerC
         assert remove == f"fencepost clean --site {site}"
     finally:
         assert fencepost("clean", "--site", site).returncode == 0
-    assert of_site(engine, site) == []
+    assert place.left_of(site) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a small disk is made with mount, which needs root")
-def test_a_full_disk_ends_the_trial_and_leaves_nothing_behind(engine: docker.DockerClient, tmp_path: Path) -> None:
+def test_a_full_disk_ends_the_trial_and_leaves_nothing_behind(tmp_path: Path) -> None:
     """The history ends where the disk did; the error names the file; the nodes are gone.
 
     And nobody is judged by what is left of it: the end line that it promised is missing.
@@ -366,7 +347,7 @@ def test_a_full_disk_ends_the_trial_and_leaves_nothing_behind(engine: docker.Doc
         assert checked.returncode == 3, checked.stdout + checked.stderr
         (judgement,) = json.loads(checked.stdout)
         assert {verdict["valid"] for verdict in judgement["verdicts"].values()} == {"unknown"}
-        assert of_site(engine, record(small / "t")["site"]) == []
+        assert place.left_of(record(small / "t")["site"]) == []
     finally:
         subprocess.run(["umount", "-l", str(small)], check=True)
 
@@ -385,7 +366,7 @@ def test_the_demo_tells_what_gets_an_image_that_is_missing_and_how_long_that_tak
     [
         (["run", "etdc"], {}, 2, "did you mean 'etcd'"),
         (["run", "etcd", "--falt", "none"], {}, 2, "No such option"),
-        (["run", "etcd"], {"DOCKER_HOST": "unix:///nowhere.sock"}, 4, "Docker"),
+        (["run", "etcd", "--runtime", "docker"], {"DOCKER_HOST": "unix:///nowhere.sock"}, 4, "Docker"),
     ],
 )
 def test_a_bad_request_is_one_sentence_and_its_exit_code(
@@ -405,7 +386,7 @@ def test_a_bad_request_is_one_sentence_and_its_exit_code(
         (["run", "etcd", "--fault", "freeze-holdr"], 2, "did you mean freeze-holder"),
         (["run", "redis", "--fault", "partition-leader"], 2, "makes no sense"),
         (["run", "etcd", "--system-option", "fsync"], 2, "must look like KEY=VALUE"),
-        (["run", "etcd", "--image", "etcd=nobody/etcd:none"], 4, "image missing: etcd"),
+        (["run", "etcd", "--image", "etcd=nobody/etcd:none"], 4, "missing: etcd"),
         (["run", "etcd", "--results", "/proc/nowhere"], 2, "can't be made"),
         (["check", "nowhere.jsonl"], 2, "nowhere.jsonl"),
     ],

@@ -19,9 +19,7 @@ import pytest
 from checkers import judge
 from harness import history
 from harness.errors import HarnessError
-from harness.runtime import removal
-from harness.runtime.base import Node, NodeSpec, Site
-from harness.runtime.docker import DockerRuntime
+from harness.runtime.base import Node, NodeSpec
 from harness.trial import resource
 from harness.trial.clock import HistoryClock
 from harness.trial.config import TrialConfig
@@ -29,9 +27,10 @@ from harness.trial.record import Progress, TrialRecord
 from harness.trial.recorder import Recorder
 from harness.trial.running import Running
 from harness.trial.wayout import WayOut
+from tests import place
 from workloads import tally
 
-pytestmark = pytest.mark.docker
+pytestmark = pytest.mark.nodes
 
 Call = Callable[..., Any]
 
@@ -39,18 +38,13 @@ Call = Callable[..., Any]
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[list[Node]]:
     """The resource and a contender's node."""
-    runtime = DockerRuntime()
-    site: Site = runtime.open_site(f"test-{secrets.token_hex(4)}")
-    try:
+    with place.site() as site:
         yield site.start_nodes(
             [
                 NodeSpec("resource", role="resource", faultable=False, service=resource.service()),
                 NodeSpec("c0", image="contender", role="contender"),
             ]
         )
-    finally:
-        site.close()
-        assert removal.find(runtime.engine, site.id) == []
 
 
 @pytest.fixture
