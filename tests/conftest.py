@@ -11,10 +11,14 @@ Everything else runs beside them, wherever a process has time.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 from _pytest.nodes import Node
+from _pytest.terminal import TerminalReporter
 from hypothesis import settings
+
+from tests.places import listed
 
 os.environ.pop("COLUMNS", None)
 """Set by pytest-xdist, and by some shells; what is printed would be as wide as somebody's terminal."""
@@ -35,6 +39,17 @@ GROUPS = {
 """The group of what lies there, the first that fits; `images` everywhere else."""
 
 
+ITEMS = pytest.StashKey[list[pytest.Item]]()
+"""All that was collected, before `-m` and `-k` leave out a part."""
+_unlisted: list[str] = []
+"""Tests that were skipped, and stand in no list."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--listed-skips`, for runs in which nothing may be left out without a word."""
+    parser.addoption("--listed-skips", action="store_true", help="a skipped test that docs/tests.md doesn't list fails")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse to group tests where that would have no effect.
 
@@ -50,8 +65,30 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test that needs an engine, or nodes of any runtime, its group."""
+    """Keep what was collected. Give each test that needs an engine, or nodes of any runtime, its group."""
+    if items:
+        items[0].config.stash[ITEMS] = list(items)
     for item in items:
         if any(item.get_closest_marker(name) is not None for name in ("docker", "nodes")):
             group = next((name for place, name in GROUPS.items() if item.nodeid.startswith(place)), "images")
             item.add_marker(pytest.mark.xdist_group(group))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note what was skipped, and is listed nowhere; with pytest-xdist the master is told, too."""
+    if report.skipped and not listed(report.nodeid):
+        _unlisted.append(report.nodeid)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: Any) -> None:
+    """With `--listed-skips` such a run isn't a good one."""
+    if session.config.getoption("listed_skips") and _unlisted and session.exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
+    """Say which."""
+    if config.getoption("listed_skips"):
+        for name in _unlisted:
+            terminalreporter.write_line(f"skipped, and not listed in docs/tests.md: {name}", red=True)

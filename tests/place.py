@@ -11,13 +11,9 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from harness.runtime.base import Runtime, Site
 from harness.runtime.choice import AUTO, VARIABLE, choose
-
-REASONS = Path(__file__).parent.parent / "docs" / "tests.md"
-"""Holds the list of tests that one runtime alone has."""
 
 
 @functools.cache
