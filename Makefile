@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo matrix test lint bench clean
+.PHONY: setup demo matrix test test-local lint bench clean
 
 setup: $(STAMP)
 
@@ -24,6 +24,13 @@ matrix: setup
 test: setup
 	$(BIN)/fencepost images
 	$(BIN)/pytest -n 3 --dist loadgroup
+
+# All that runs on nodes, without an engine, whether one is there or not.
+test-local: export DOCKER_HOST = unix:///nonexistent
+test-local: export FENCEPOST_RUNTIME = local
+test-local: setup
+	$(BIN)/fencepost images
+	$(BIN)/pytest -n 2 --dist loadfile --listed-skips -m "(nodes or local) and not docker"
 
 lint: setup
 	$(BIN)/ruff check .

@@ -60,7 +60,7 @@ GETTING = """
 `fencepost images` pulls them where a registry answers, and builds them from Debian's packages where none does. That \
 is done once, and takes a few minutes; then the demo takes about one.
 """
-PHASES = {"start": "Redis, the app servers and the mail rooms are starting, in containers of their own ..."}
+PHASES = {"start": "Redis, the app servers and the mail rooms are starting, on nodes of their own ..."}
 """What is told of what a trial says of itself; the rest is for people who know trials."""
 TURN = "Another trial is starting on this machine; this one waits for its turn ..."
 TURN_SECONDS = 2.0
