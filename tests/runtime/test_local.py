@@ -461,3 +461,28 @@ def test_a_machine_that_refuses_is_an_error_before_anything_starts(monkeypatch: 
     monkeypatch.setattr(probe, "findings", lambda: [lacking])
     with pytest.raises(RuntimeUnavailable, match=r"user namespaces can't be had \(not permitted\)\. Run it as root"):
         LocalRuntime()
+
+
+# Its programs' beginnings ---------------------------------------------------------------------------------------------
+
+WITHOUT_A_LIBRARY = """
+import importlib, os, sys
+sys.path.insert(0, sys.argv[1])
+from harness.runtime.local.inside import programs, site
+sys.modules.pop("warnings", None)  # Python 3.11 has it loaded by now, whoever asked for it; 3.13 hasn't
+importlib.reload(programs)
+class Gone:
+    def find_spec(self, name, *_):
+        raise ImportError(f"{name} is looked for in a root that has another library")
+sys.meta_path.insert(0, Gone())
+pid = programs.start(["true"], {"PATH": "/usr/bin:/bin"}, (0, 1, 2), lambda: None)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+def test_a_program_starts_where_nothing_more_can_be_imported() -> None:
+    """A root has a Python of its own version, or none: what os.execvpe imports by itself must be there before."""
+    root = str(Path(__file__).parent.parent.parent)
+    words = [sys.executable, "-I", "-S", "-c", WITHOUT_A_LIBRARY, root]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "0\n", done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import warnings  # noqa: F401 - os.execvpe does so, in a root where there may be none (Python 3.13 has it not loaded yet)
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
