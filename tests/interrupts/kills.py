@@ -34,6 +34,7 @@ SHORT = ("--warmup", "0.5", "--duration", "4", "--recovery", "0.5", "--contender
 FAULTS = ("freeze-leader", "freeze-holder", "partition-leader", "clock-leader")
 EARLY = 0.1
 """This share of the moments counts from the start of the command."""
+TICKS = os.sysconf("SC_CLK_TCK")
 AGENT = ("python3", "-I")
 """How an agent's command line begins."""
 
@@ -64,15 +65,20 @@ class Machine:
 
 @dataclass
 class Trace:
-    """What was seen of one process and all that came of it: their lives, and the namespaces that are theirs alone."""
+    """What was seen of one process and all that came of it: their lives, and the namespaces that were theirs alone at
+    the last look, which was `looked` seconds after the machine started. (The kernel gives a namespace's number again.)
+    """
 
     root: int
     lives: dict[Life, list[str]] = field(default_factory=dict)
     namespaces: set[str] = field(default_factory=set)
+    looked: float = 0.0
+    parents: dict[int, int] = field(default_factory=dict)
+    """As it was at the last look."""
 
     def look(self) -> None:
         """Add what there is now."""
-        parents, known = {}, {}
+        began, parents, known = time.clock_gettime(time.CLOCK_BOOTTIME), {}, {}
         for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
             try:
                 stat = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -83,24 +89,31 @@ class Trace:
         tree = [self.root] if self.root in parents else []
         for each in tree:
             tree += [pid for pid, parent in parents.items() if parent == each]
+        if tree:
+            self.namespaces, self.looked = set(), began
         for pid in tree:
             self.lives[pid, known[pid][0]] = known[pid][1]
             self.namespaces |= namespaces(pid)
+            self.parents[pid] = parents[pid]
         self.namespaces -= namespaces(os.getpid())
 
     def agents(self) -> list[int]:
-        """The agents that were seen, by their numbers on this machine."""
-        return sorted(pid for (pid, _), words in self.lives.items() if tuple(words[:2]) == AGENT)
+        """The agents that were seen, by their numbers on this machine; not what they fork for a moment."""
+        found = {pid for (pid, _), words in self.lives.items() if tuple(words[:2]) == AGENT}
+        return sorted(pid for pid in found if self.parents[pid] not in found)
 
     def left(self) -> list[str]:
-        """What lives of it, and who else is in its namespaces."""
+        """What lives of it, and who else was in its namespaces."""
         found = []
         for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
             try:
                 stat = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            if stat[0] not in "ZX" and ((pid, stat[19]) in self.lives or namespaces(pid) & self.namespaces):
+            if stat[0] in "ZX":
+                continue
+            later = int(stat[19]) > self.looked * TICKS
+            if (pid, stat[19]) in self.lives or (not later and namespaces(pid) & self.namespaces):
                 words = " ".join(self.lives.get((pid, stat[19]), ["one that was not seen before"]))
                 found.append(f"process {pid} ({stat[0]}): {words[:120]}")
         return found
