@@ -75,8 +75,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note what was skipped, and is listed nowhere; with pytest-xdist the master is told, too."""
-    if report.skipped and not listed(report.nodeid):
+    """Note what was skipped, and isn't listed as something for root alone; with pytest-xdist the master hears it."""
+    if report.skipped and not listed(report.nodeid, "root"):
         _unlisted.append(report.nodeid)
 
 

@@ -27,7 +27,8 @@ from tests.runtime.conftest import SLEEPER, eventually, kill_service, pids, runt
 
 pytestmark = pytest.mark.local
 
-NSENTER = ("nsenter", "--preserve-credentials", "--user", "--net")
+NSENTER = ("nsenter", "--preserve-credentials", "--user", "--net", "--mount", "--root")
+"""With the files of the node: a machine needs no `ip` of its own."""
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +79,7 @@ def below(pid: int) -> list[int]:
 def files() -> set[str]:
     """What there is in the machine's folder for temporary files, as far as it is this runtime's."""
     place = Path(tempfile.gettempdir()) / f"fencepost-local-{os.getuid()}"
-    return {str(path) for path in [place, *place.iterdir()]}
+    return set(map(str, place.glob("*")))
 
 
 def machine() -> tuple[list[str], str, set[str]]:
@@ -336,7 +337,7 @@ def test_each_act_of_others_is_told_once_in_order_and_with_its_time(open_site: C
     notes: list[str] = []
 
     def network(*words: str) -> None:
-        subprocess.run([*NSENTER, f"--target={two.state.pid}", "ip", *words], check=True)
+        subprocess.run([*NSENTER, f"--target={two.state.pid}", "/bin/ip", *words], check=True)
 
     with site.watch(seen.append, notes.append) as watch:
         assert [(each.node, each.part, each.what, each.over) for each in seen] == [("n1", "service", "killed", False)]

@@ -344,9 +344,11 @@ class LocalNode:
         inside = self.state.pid
         if self._tree is None and self.state.service is not None:
             inside = self.state.service.process or inside
+        # In two steps: from util-linux 2.41 on the others come before a user namespace that is named by its file, which
+        # only root may. And the one of a service is no place to look around from: nobody has any right in it.
         return (
-            f"nsenter --target {inside} --user=/proc/{self.state.pid}/ns/user --preserve-credentials "
-            "--mount --net --pid --uts --ipc --root --wd sh"
+            f"nsenter --target {self.state.pid} --user --preserve-credentials "
+            f"nsenter --target {inside} --mount --net --pid --uts --ipc --root --wd sh"
         )
 
     # -- what its pid 1 says ------------------------------------------------------------------------------------------
