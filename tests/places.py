@@ -25,7 +25,12 @@ def entries() -> tuple[Entry, ...]:
     return tuple(Entry(tests.strip("`"), only, reason) for tests, only, reason in rows[2:])
 
 
+def bare(nodeid: str) -> str:
+    """A test's name without its parameters and without the group that pytest-xdist has put it in."""
+    return nodeid.partition("@")[0].partition("[")[0]
+
+
 def listed(nodeid: str, only: str | None = None) -> bool:
     """Whether a test, or its file, is in the list; with `only` for that place."""
-    name = nodeid.partition("[")[0]
+    name = bare(nodeid)
     return any(each.tests in (name, name.partition("::")[0]) and only in (None, each.only) for each in entries())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import ITEMS
-from tests.places import DOCUMENT, entries, listed
+from tests.places import DOCUMENT, bare, entries, listed
 
 RUNTIMES = ("docker", "local")
 
@@ -13,7 +13,7 @@ RUNTIMES = ("docker", "local")
 def only(items: list[pytest.Item]) -> set[tuple[str, str]]:
     """Each test that is marked for one runtime and not for another: its name, the runtime."""
     marked = {
-        (item.nodeid.partition("[")[0], runtime)
+        (bare(item.nodeid), runtime)
         for item in items
         for runtime in RUNTIMES
         if item.get_closest_marker(runtime) is not None
