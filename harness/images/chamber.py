@@ -135,7 +135,7 @@ def hint(text: str) -> str:
         return " (the disk is full)"
     if any(words in text for words in _NETWORK):
         return (
-            " (Debian's mirror can't be reached: it is the one in this machine's apt sources, else deb.debian.org; "
+            " (Debian's mirror can't be reached: it is the one in this machine's apt sources, else Debian's own; "
             "behind a proxy set http_proxy and https_proxy)"
         )
     return ""
