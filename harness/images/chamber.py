@@ -54,16 +54,21 @@ def chambered(command: Sequence[str], **inside: Any) -> list[str]:
     return ["setpriv", "--pdeathsig", "KILL", "--", *unshare, sys.executable, "-I", str(_INSIDE), wanted]
 
 
-def why_not() -> str | None:
-    """Why this machine refuses such namespaces to this user, and what to do; None when it grants them. By trying."""
-    done = subprocess.run(
-        chambered(["true"]),
+def tried(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """A command in there, to see what comes of it; its words are in English."""
+    return subprocess.run(
+        chambered(command),
         env={**os.environ, "PATH": search_path(), "LC_ALL": "C"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def why_not() -> str | None:
+    """Why this machine refuses such namespaces to this user, and what to do; None when it grants them. By trying."""
+    done = tried(["true"])
     if done.returncode == 0:
         return None
     words = done.stderr.strip()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import shlex
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -18,14 +17,14 @@ from typing import Any
 
 from harness import images
 from harness.engine import Engine, telling
-from harness.errors import FencepostError, HarnessError
+from harness.errors import HarnessError
 from harness.runtime import labels, network, removal
-from harness.runtime.addresses import Addresses
 from harness.runtime.base import Node, NodeSpec, SeenHandler
 from harness.runtime.cleaning import clean
 from harness.runtime.creations import Creations
 from harness.runtime.owner import Owner
 from harness.runtime.pod import DockerNode, Place
+from harness.runtime.sites import OpenSites, Roster, check_names, own
 from harness.runtime.turn import SharedTurn
 from harness.runtime.watch import DockerWatch
 
@@ -44,8 +43,7 @@ class DockerRuntime:
 
     def __init__(self) -> None:
         self.engine = Engine()
-        self._sites: list[DockerSite] = []
-        self._lock = threading.Lock()  # guards the one above
+        self._sites: OpenSites[DockerSite] = OpenSites()
 
     def open_site(
         self,
@@ -56,33 +54,13 @@ class DockerRuntime:
     ) -> DockerSite:
         """A new site with its own network. `images` overrides image names with references; `check` as in `Runtime`."""
         site = DockerSite(self.engine, site_id, images or {}, check)
-        with self._lock:  # before it has anything in the engine: `sweep` must know of it
-            self._sites = [*(known for known in self._sites if not known.closed), site]
+        self._sites.add(site)
         site.open()
         return site
 
     def sweep(self, within_seconds: float) -> list[str]:
         """Remove all that the sites of this runtime still have, and let none of them create any more; see `Runtime`."""
-        with self._lock:
-            sites = [site for site in self._sites if not site.closed]
-        said: list[str] = []
-
-        def close(site: DockerSite) -> None:
-            try:
-                site.close(within_seconds=within_seconds)
-            except FencepostError as error:
-                said.append(str(error))
-
-        # Threads of its own, and daemons: an engine that hangs holds up nobody beyond the time.
-        threads = [threading.Thread(target=close, args=(site,), daemon=True) for site in sites]
-        deadline = time.monotonic() + within_seconds
-        for thread in threads:
-            thread.start()
-        for site, thread in zip(sites, threads, strict=True):
-            thread.join(max(0.0, deadline - time.monotonic()))
-            if thread.is_alive():
-                said.append(f"site {site.id} could not be removed in {within_seconds:g} s. Try {site.how_to_remove()}")
-        return said
+        return self._sites.sweep(within_seconds)
 
     def describe(self) -> dict[str, str]:
         """Versions and limits of the engine: engine, api, kernel, os, architecture, cgroup, storage, cpus, …"""
@@ -114,9 +92,8 @@ class DockerSite:
         self._id = labels.check_site_id(site_id)
         self._overrides = dict(images)
         self._references: dict[str, str] = {}
-        self._nodes: dict[str, DockerNode] = {}
-        self._addresses = Addresses()
-        self._lock = threading.Lock()  # guards the three above
+        self._nodes: Roster[DockerNode] = Roster(site_id)
+        self._lock = threading.Lock()  # guards the two above
         self._turn = SharedTurn(f"site {site_id}")
         self._check = check
         self._creations = Creations()
@@ -179,19 +156,9 @@ class DockerSite:
         """Create and start nodes, in parallel, in the order of the specs. On an error none of them is left."""
         if self._creations.ended:
             raise HarnessError(f"site {self._id} is closed")
-        for spec in specs:
-            labels.check_node_name(spec.name)
-        self._resolve({spec.service.image if spec.service else spec.image for spec in specs})
-        nodes: list[DockerNode] = []
+        self._resolve(check_names(specs))
         with self._lock:
-            for spec in specs:
-                if spec.name in self._nodes:
-                    names = [node.name for node in nodes]
-                    self._forget(nodes)
-                    raise HarnessError(f"site {self._id} has a node {spec.name} already (of {[*names, spec.name]})")
-                node = DockerNode(self._open_place, spec, self._addresses.take())
-                self._nodes[spec.name] = node
-                nodes.append(node)
+            nodes = self._nodes.enter(specs, lambda spec, number: DockerNode(self._open_place, spec, number))
         try:
             with self.starting(self._check):
                 _each(nodes, DockerNode.create_and_start)
@@ -202,16 +169,14 @@ class DockerSite:
 
     def remove_nodes(self, nodes: Sequence[Node]) -> None:
         """Remove nodes and their services, with their volumes, in parallel; frozen or paused ones too. Idempotent."""
-        mine = [node for node in nodes if isinstance(node, DockerNode) and node.place is self._place]
-        if len(mine) != len(nodes):
-            raise HarnessError(f"site {self._id} was given nodes of another site to remove")
+        mine = own(self._id, nodes, DockerNode, self._place)
         if not mine:
             return
         # Asked from the engine, not from memory: a creation that failed here may have succeeded there.
         found = removal.containers_of(self.engine, self._id, {node.name for node in mine})
         stayed = removal.remove(self.engine, found)
         with self._lock:
-            self._forget([node for node in mine if self._nodes.get(node.name) is node])
+            self._nodes.forget([node for node in mine if self._nodes.has(node)])
         if stayed:
             raise HarnessError(f"not removed from site {self._id}: " + "; ".join(stayed))
 
@@ -229,7 +194,7 @@ class DockerSite:
         owner = self.labels[labels.OWNER] if mine_alone else None
         left = removal.until_gone(self.engine, self._id, self._creations, within_seconds, owner=owner)
         with self._lock:
-            self._forget(list(self._nodes.values()))
+            self._nodes.forget(self._nodes.all())
         if left:
             raise HarnessError(f"left of site {self._id}: {'; '.join(left)}. Try {self.how_to_remove()}")
         self.closed = True
@@ -254,11 +219,6 @@ class DockerSite:
                     name: ref["reference"]
                     for name, ref in image_versions(self.engine, missing, self._overrides).items()
                 }
-
-    def _forget(self, nodes: Sequence[DockerNode]) -> None:
-        for node in nodes:
-            self._nodes.pop(node.name, None)
-            self._addresses.give_back(node.host_number)
 
 
 def image_versions(engine: Engine, names: Sequence[str], overrides: Mapping[str, str]) -> dict[str, dict[str, str]]:

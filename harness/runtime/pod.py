@@ -6,7 +6,6 @@ import io
 import logging
 import shlex
 import tarfile
-import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +24,7 @@ from harness.runtime.creations import Creations
 from harness.runtime.lines import Lines
 from harness.runtime.network import Network
 from harness.runtime.specs import check_files
+from harness.runtime.stdio import give_input, tail
 from harness.runtime.stream import ExecProcess, start_exec
 
 log = logging.getLogger(__name__)
@@ -135,17 +135,13 @@ class DockerNode:
             on_stderr=stderr.extend,
             env=[f"{_RUN_MARK}={mark}"],
         )
-        if stdin:
-            # In a thread of its own: a program that doesn't read must not keep us past the timeout.
-            threading.Thread(target=_feed, args=(process, stdin), name=f"feeds {what}", daemon=True).start()
-        else:
-            process.close_stdin()
+        give_input(process, stdin, what)
         code = process.wait(max(0.0, deadline - time.monotonic()))
         if code is None:
             killed = self._kill_marked(mark)
             process.abandon()
             raise HarnessError(
-                f"{what} did not end within {timeout_seconds:g} s and {killed}; it had written {_tail(stdout, stderr)}"
+                f"{what} did not end within {timeout_seconds:g} s and {killed}; it had written {tail(stdout, stderr)}"
             )
         if code in (126, 127) and b"OCI runtime exec failed" in (said := bytes(stdout + stderr)):
             raise HarnessError(f"{what} could not be started: {said.decode(errors='replace').strip()}")
@@ -344,16 +340,3 @@ def _archive(files: Mapping[str, bytes]) -> bytes:
             entry.size, entry.mode, entry.mtime = len(content), 0o644, int(time.time())
             tar.addfile(entry, io.BytesIO(content))
     return buffer.getvalue()
-
-
-def _feed(process: ExecProcess, data: bytes) -> None:
-    try:
-        process.send(data)
-    except HarnessError as error:
-        log.debug("not all of its input was taken: %s", error)  # `head -1` is right to end early
-    process.close_stdin()
-
-
-def _tail(stdout: bytearray, stderr: bytearray) -> str:
-    said = bytes(stdout + stderr)[-400:].decode(errors="replace").strip()
-    return repr(said) if said else "nothing"

@@ -19,11 +19,10 @@ from docker.errors import APIError, NotFound
 from harness.engine import Engine, Transport, telling
 from harness.errors import HarnessError
 from harness.runtime.lines import ChunkHandler, Lines
+from harness.runtime.stdio import Stdio
 
 log = logging.getLogger(__name__)
 
-SEND_TIMEOUT_SECONDS = 10.0
-"""How long `send` waits for a program that doesn't read; the pipes in between hold some 200 KB."""
 SETTLE_SECONDS = 2.0
 """How long after the end of its output a program may take to an exit code; and its output, to end after its exit."""
 LOOK_SECONDS = 0.5
@@ -65,7 +64,7 @@ class Frames:
         del buffer[:position]
 
 
-class ExecProcess:
+class ExecProcess(Stdio):
     """A program running on a node (`harness.runtime.base.Process`). `what` names it in errors: "python3 on n1"."""
 
     def __init__(
@@ -77,36 +76,21 @@ class ExecProcess:
         on_stdout: ChunkHandler,
         on_stderr: ChunkHandler,
     ) -> None:
-        self._engine, self._exec_id, self._transport, self._what = engine, exec_id, transport, what
+        super().__init__(what)
+        self._engine, self._exec_id, self._transport = engine, exec_id, transport
         self._handlers = {STDOUT: on_stdout, STDERR: on_stderr}
-        self._sending = threading.Lock()  # one writer at a time, and none while the descriptor is freed
         self._closing = threading.Lock()  # nobody shuts a descriptor that was freed; taken after _sending
-        self._stdin_open = True
-        self._ended = threading.Event()
         self._stuck_since: float | None = None
         self._exit_code: int | None = None
-        self._failure: BaseException | None = None
         self._reader = threading.Thread(target=self._read, name=f"reads {what}", daemon=True)
         self._reader.start()
 
-    def send(self, data: bytes) -> None:
-        """Write to its stdin; in order when several threads do. HarnessError when it is gone or doesn't read."""
-        with self._sending:
-            self._raise_failure()
-            if not self._stdin_open or self._ended.is_set():
-                raise HarnessError(f"{self._what} can't be sent anything: {self._state()}")
-            try:
-                self._transport.send(data, SEND_TIMEOUT_SECONDS)
-            except TimeoutError as error:
-                # Part of it may have gone: what follows would be read as garbage, so this stream is over.
-                self._stdin_open = False
-                self._shut()
-                raise HarnessError(
-                    f"{self._what} took no input for {SEND_TIMEOUT_SECONDS:g} s (frozen, or not reading its stdin?); "
-                    "the connection was given up"
-                ) from error
-            except OSError as error:
-                raise HarnessError(f"{self._what} is gone: {error}") from error
+    def _write(self, data: bytes, timeout_seconds: float) -> None:
+        self._transport.send(data, timeout_seconds)
+
+    def _give_up(self) -> None:
+        self._stdin_open = False
+        self._shut()
 
     def close_stdin(self) -> None:
         """End its stdin. What it still writes arrives. Idempotent."""
@@ -136,8 +120,7 @@ class ExecProcess:
 
     def abandon(self) -> None:
         """Drop the connection without ceremony; wakes a `send` that waits. Idempotent."""
-        self._stdin_open = False
-        self._shut()
+        self._give_up()
 
     def _shut_when_stuck(self) -> None:
         """End a stream that outlives its program.
@@ -165,10 +148,6 @@ class ExecProcess:
         if not self._ended.is_set():
             return "its stdin was closed"
         return "the connection ended" if self._exit_code is None else f"it exited with code {self._exit_code}"
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise HarnessError(f"handling the output of {self._what} failed: {self._failure!r}") from self._failure
 
     def _read(self) -> None:
         frames = Frames()

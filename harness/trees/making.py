@@ -18,7 +18,7 @@ from harness.errors import RuntimeUnavailable
 from harness.images import debian
 from harness.images.authorities import fingerprint
 from harness.images.build import LABEL, version_of
-from harness.images.chamber import chambered, run, search_path
+from harness.images.chamber import chambered, run, search_path, tried
 from harness.images.chamber import why_not as chamber_why_not
 from harness.images.halting import Halt
 from harness.images.table import VERSION_FILE, script
@@ -61,14 +61,7 @@ def why_not(cache: Cache) -> str | None:
     if reason := chamber_why_not():
         return reason
     with cache.draft() as draft:
-        done = subprocess.run(
-            chambered(["/bin/sh", "-c", _OVERLAY, "-", str(draft), "yes" if on_overlay(draft) else "no"]),
-            env={**os.environ, "PATH": search_path(), "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = tried(["/bin/sh", "-c", _OVERLAY, "-", str(draft), "yes" if on_overlay(draft) else "no"])
     if done.returncode == 0:
         return None
     words = " ".join(done.stderr.split())

@@ -20,6 +20,7 @@ from harness.runtime.local.channel import Channel, Switchboard
 from harness.runtime.local.inside import wire
 from harness.runtime.local.program import KILLED_WITH_ITS_NODE, LocalProcess, Pipes
 from harness.runtime.specs import check_files
+from harness.runtime.stdio import give_input, tail
 from harness.trees import Tree
 
 log = logging.getLogger(__name__)
@@ -197,11 +198,7 @@ class LocalNode:
         what = f"{shlex.join(argv)} on {self.name}"
         deadline = time.monotonic() + timeout_seconds
         number, process = self._start(argv, f"{what} could not be started", what, stdout.extend, stderr.extend, {})
-        if stdin:
-            # In a thread of its own: a program that doesn't read must not keep us past the timeout.
-            threading.Thread(target=_feed, args=(process, stdin), name=f"feeds {what}", daemon=True).start()
-        else:
-            process.close_stdin()
+        give_input(process, stdin, what)
         code = process.wait(max(0.0, deadline - time.monotonic()))
         if code is None:
             self._ask("kill", f"ending {what}", program=number)
@@ -209,7 +206,7 @@ class LocalNode:
             process.abandon()
             raise HarnessError(
                 f"{what} did not end within {timeout_seconds:g} s and {'was' if gone else 'could not be'} killed; "
-                f"it had written {_tail(stdout, stderr)}"
+                f"it had written {tail(stdout, stderr)}"
             )
         return Completed(code, bytes(stdout), bytes(stderr))
 
@@ -410,16 +407,3 @@ def _append_only_memory() -> int:
         return os.open(f"/proc/self/fd/{memory}", os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
     finally:
         os.close(memory)
-
-
-def _feed(process: LocalProcess, data: bytes) -> None:
-    try:
-        process.send(data)
-    except HarnessError as error:
-        log.debug("not all of its input was taken: %s", error)  # `head -1` is right to end early
-    process.close_stdin()
-
-
-def _tail(stdout: bytearray, stderr: bytearray) -> str:
-    said = bytes(stdout + stderr)[-400:].decode(errors="replace").strip()
-    return repr(said) if said else "nothing"

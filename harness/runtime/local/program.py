@@ -13,13 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from harness.errors import HarnessError
 from harness.runtime.lines import ChunkHandler, Lines
+from harness.runtime.stdio import Stdio
 
 log = logging.getLogger(__name__)
 
-SEND_TIMEOUT_SECONDS = 10.0
-"""How long `send` waits for a program that doesn't read; a pipe holds 64 KB."""
 SETTLE_SECONDS = 2.0
 """How long after its exit the output of a program may take to end: a child of it may keep that open."""
 KILLED_WITH_ITS_NODE = 137
@@ -47,59 +45,39 @@ class Pipes:
             os.close(descriptor)
 
 
-class LocalProcess:
+class LocalProcess(Stdio):
     """A program running on a node (`harness.runtime.base.Process`). `what` names it in errors: "python3 on n1"."""
 
     def __init__(self, pipes: Pipes, what: str, on_stdout: ChunkHandler, on_stderr: ChunkHandler) -> None:
-        self._what, self._stdin = what, pipes.stdin
+        super().__init__(what)
+        self._stdin = pipes.stdin
         self._outputs: Mapping[int, ChunkHandler] = {pipes.stdout: on_stdout, pipes.stderr: on_stderr}
-        self._sending = threading.Lock()  # one writer at a time, and none while the descriptor is freed
-        self._stdin_open = True
         self._abandoned = False
         self._dropped, self._exited = os.eventfd(0), os.eventfd(0)  # readable for good, once that has happened
         self._freeing = threading.Lock()  # nobody signals on a descriptor that was freed
-        self._ended = threading.Event()
         self._exit_code: int | None = None
-        self._failure: BaseException | None = None
         self._reader = threading.Thread(target=self._read, name=f"reads {what}", daemon=True)
         self._reader.start()
 
-    def send(self, data: bytes) -> None:
-        """Write to its stdin; in order when several threads do. HarnessError when it is gone or doesn't read."""
-        with self._sending:
-            self._raise_failure()
-            if not self._stdin_open or self._ended.is_set():
-                raise HarnessError(f"{self._what} can't be sent anything: {self._state()}")
-            try:
-                self._write(memoryview(data))
-            except TimeoutError as error:
-                # Part of it may have gone: what follows would be read as garbage, so this stream is over.
-                self._end_stdin()
-                raise HarnessError(
-                    f"{self._what} took no input for {SEND_TIMEOUT_SECONDS:g} s (frozen, or not reading its stdin?); "
-                    "the connection was given up"
-                ) from error
-            except OSError as error:
-                raise HarnessError(f"{self._what} is gone: {error}") from error
-
-    def _write(self, data: memoryview) -> None:
+    def _write(self, data: bytes, timeout_seconds: float) -> None:
+        left = memoryview(data)
         poll = select.poll()
         poll.register(self._stdin, select.POLLOUT)
         poll.register(self._dropped, select.POLLIN)
-        while data:
-            ready = dict(poll.poll(SEND_TIMEOUT_SECONDS * 1000))
+        while left:
+            ready = dict(poll.poll(timeout_seconds * 1000))
             if not ready:
                 raise TimeoutError
             if self._dropped in ready:
                 raise BrokenPipeError("the connection was abandoned")
-            data = data[os.write(self._stdin, data[:65536]) :]
+            left = left[os.write(self._stdin, left[:65536]) :]
 
     def close_stdin(self) -> None:
         """End its stdin. What it still writes arrives. Idempotent."""
         with self._sending:
-            self._end_stdin()
+            self._give_up()
 
-    def _end_stdin(self) -> None:
+    def _give_up(self) -> None:
         if self._stdin_open:
             self._stdin_open = False
             os.close(self._stdin)
@@ -134,10 +112,6 @@ class LocalProcess:
         if not self._ended.is_set():
             return "its stdin was closed"
         return f"it exited with code {self._exit_code}"
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise HarnessError(f"handling the output of {self._what} failed: {self._failure!r}") from self._failure
 
     def _read(self) -> None:
         """Hand on its output until it has ended, and exited."""
@@ -186,6 +160,6 @@ class LocalProcess:
     def _finish(self) -> None:
         with self._sending, self._freeing:
             self._ended.set()
-            self._end_stdin()
+            self._give_up()
             for descriptor in (*self._outputs, self._dropped, self._exited):
                 os.close(descriptor)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import platform
 import resource
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 from harness import trees
-from harness.errors import FencepostError, HarnessError, RuntimeUnavailable
+from harness.errors import HarnessError, RuntimeUnavailable
 from harness.runtime.local import probe
 from harness.runtime.local.left import clean
 from harness.runtime.local.site import LocalSite
+from harness.runtime.sites import OpenSites
 
 
 class LocalRuntime:
@@ -29,8 +28,7 @@ class LocalRuntime:
                 + (f". {lacking.remedy[:1].upper()}{lacking.remedy[1:]}" if lacking.remedy else "")
             )
         _allow_descriptors()
-        self._sites: list[LocalSite] = []
-        self._lock = threading.Lock()  # guards the one above
+        self._sites: OpenSites[LocalSite] = OpenSites()
 
     def open_site(
         self,
@@ -41,32 +39,13 @@ class LocalRuntime:
     ) -> LocalSite:
         """A new site with a switch of its own. `images` overrides image names; `check` as in `Runtime`."""
         site = LocalSite(site_id, images or {}, check)
-        with self._lock:  # before it has anything: `sweep` must know of it
-            self._sites = [*(known for known in self._sites if not known.closed), site]
+        self._sites.add(site)
         site.open()
         return site
 
     def sweep(self, within_seconds: float) -> list[str]:
         """Remove all that the sites of this runtime still have, and let none of them create any more; see `Runtime`."""
-        with self._lock:
-            sites = [site for site in self._sites if not site.closed]
-        said: list[str] = []
-        deadline = time.monotonic() + within_seconds
-
-        def close(site: LocalSite) -> None:
-            try:
-                site.close(within_seconds=max(0.0, deadline - time.monotonic()))
-            except FencepostError as error:
-                said.append(str(error))
-
-        threads = [threading.Thread(target=close, args=(site,), daemon=True) for site in sites]
-        for thread in threads:
-            thread.start()
-        for site, thread in zip(sites, threads, strict=True):
-            thread.join(max(0.0, deadline - time.monotonic()) + 0.1)
-            if thread.is_alive():
-                said.append(f"site {site.id} could not be removed in {within_seconds:g} s. Try {site.how_to_remove()}")
-        return said
+        return self._sites.sweep(within_seconds)
 
     def describe(self) -> dict[str, str]:
         """Versions and limits of the place: engine, kernel, os, architecture, run_by, storage, cpus, memory_bytes."""

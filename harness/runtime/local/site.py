@@ -14,13 +14,13 @@ from harness import trees
 from harness.errors import HarnessError
 from harness.private import private_folder
 from harness.runtime import labels
-from harness.runtime.addresses import Addresses
 from harness.runtime.base import Node, NodeSpec, SeenHandler
 from harness.runtime.local.channel import Channel, Switchboard
 from harness.runtime.local.node import LocalNode, Place
 from harness.runtime.local.stub import Refused, Stub
 from harness.runtime.local.watch import LocalWatch
 from harness.runtime.owner import Owner
+from harness.runtime.sites import Roster, check_names, own
 from harness.runtime.turn import SharedTurn
 from harness.trees import Tree
 
@@ -40,9 +40,8 @@ class LocalSite:
         self._id = labels.check_site_id(site_id)
         self._overrides = dict(images)
         self._trees: dict[str, Tree] = {}
-        self._nodes: dict[str, LocalNode] = {}
-        self._addresses = Addresses()
-        self._lock = threading.Lock()  # guards the three above
+        self._nodes: Roster[LocalNode] = Roster(site_id)
+        self._lock = threading.Lock()  # guards the one above
         self._turn = SharedTurn(f"site {site_id}", folder=private_folder("local-turns"), slots=os.cpu_count() or 1)
         self._check = check
         self._stub: Stub | None = None
@@ -123,20 +122,13 @@ class LocalSite:
         """Create and start nodes, in parallel, in the order of the specs. On an error none of them is left."""
         if self._closing:
             raise HarnessError(f"site {self._id} is closed")
-        for spec in specs:
-            labels.check_node_name(spec.name)
-        self._resolve({spec.service.image if spec.service else spec.image for spec in specs})
-        nodes: list[LocalNode] = []
+        self._resolve(check_names(specs))
+
+        def make(spec: NodeSpec, number: int) -> LocalNode:
+            return LocalNode(self._open_place, spec, number, self._numbered(number))
+
         with self._lock:
-            for spec in specs:
-                if spec.name in self._nodes:
-                    names = [node.name for node in nodes]
-                    self._forget(nodes)
-                    raise HarnessError(f"site {self._id} has a node {spec.name} already (of {[*names, spec.name]})")
-                number = self._addresses.take()
-                node = LocalNode(self._open_place, spec, number, self._numbered(number))
-                self._nodes[spec.name] = node
-                nodes.append(node)
+            nodes = self._nodes.enter(specs, make)
         try:
             self._tell_names()
             for node in nodes:
@@ -155,7 +147,7 @@ class LocalSite:
         """Write /etc/hosts, which all nodes have in common."""
         lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
         with self._lock:
-            for node in self._nodes.values():
+            for node in self._nodes.all():
                 names = [node.name] + (["resource"] if node.spec.role == "resource" else [])
                 lines += [f"{address} {' '.join(dict.fromkeys(names))}" for address in node.addresses]
             text = "\n".join(lines) + "\n"
@@ -163,24 +155,22 @@ class LocalSite:
 
     def remove_nodes(self, nodes: Sequence[Node]) -> None:
         """Remove nodes and their services, with all that they wrote, frozen ones too. Idempotent."""
-        mine = [node for node in nodes if isinstance(node, LocalNode) and node.place is self._place]
-        if len(mine) != len(nodes):
-            raise HarnessError(f"site {self._id} was given nodes of another site to remove")
+        mine = own(self._id, nodes, LocalNode, self._place)
         with self._lock:
-            mine = [node for node in mine if self._nodes.get(node.name) is node]
+            mine = [node for node in mine if self._nodes.has(node)]
             if not mine:
                 return
             if not self._closing:
                 names = [node.name for node in mine]
                 self._open_place.channel.ask("remove", f"removing {', '.join(names)} from site {self._id}", names=names)
-            self._forget(mine)
+            self._nodes.forget(mine)
         if not self._closing:
             self._tell_names()
 
     def watch(self, on_seen: SeenHandler, on_note: Callable[[str], None]) -> AbstractContextManager[LocalWatch]:
         """See what happens to the nodes that the site has now, until the context ends; see `Site.watch`."""
         with self._lock:
-            return LocalWatch(self._id, self._open_place.channel, list(self._nodes.values()), on_seen, on_note)
+            return LocalWatch(self._id, self._open_place.channel, self._nodes.all(), on_seen, on_note)
 
     def keep(self) -> None:
         """Let it stay when this process ends; see `Site.keep`. Its trees can't be removed as long as it stays."""
@@ -207,7 +197,7 @@ class LocalSite:
                 f"Try {self.how_to_remove()}"
             )
         with self._lock:
-            self._forget(list(self._nodes.values()))
+            self._nodes.forget(self._nodes.all())
         self.closed = True
 
     def how_to_remove(self) -> str:
@@ -225,11 +215,6 @@ class LocalSite:
             # As a spec's image may be a reference itself.
             references = {name: name for name in missing if ":" in name or "/" in name}
             self._trees |= trees.need(missing, {**references, **self._overrides})
-
-    def _forget(self, nodes: Sequence[LocalNode]) -> None:
-        for node in nodes:
-            self._nodes.pop(node.name, None)
-            self._addresses.give_back(node.host_number)
 
     def _heard(self, message: dict[str, Any]) -> None:
         """The site's pid 1 tells of the end of nodes; each node learns of its own by the end of its socket, too."""

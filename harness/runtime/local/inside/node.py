@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from harness.runtime.local.inside import kernel, netlink, programs, roots, service, wire
+from harness.runtime.local.inside import first, kernel, netlink, programs, roots, service, wire
 
 INTERFACE = "eth0"
 LEFTOVERS_SECONDS = 5.0
@@ -67,11 +67,7 @@ class _Node:
         """Process id -> the request that started it."""
         self._service: service.Service | None = None
         self._generation = 0
-        self._woken, wake = os.pipe()
-        for descriptor in (self._woken, wake):
-            os.set_blocking(descriptor, False)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        self._woken = first.woken_by_children()
 
     def serve(self) -> None:
         """For ever; this process ends with its namespace."""
@@ -95,14 +91,7 @@ class _Node:
             self._reap()
 
     def _answer(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        try:
-            answer = {"ok": getattr(self, "_op_" + request["op"])(request, descriptors)}
-        except Exception as error:  # noqa: BLE001 - told; a pid 1 that ends takes all with it
-            answer = {"error": kernel.said(error)}
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
-        self._tell({"id": request["id"], **answer})
+        self._tell(first.answer(lambda op: getattr(self, "_op_" + op), request, descriptors))
 
     def _tell(self, message: Mapping[str, Any]) -> None:
         if self._sock is not None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from harness.runtime.local.inside import kernel, netlink, node, roots, wire
+from harness.runtime.local.inside import first, kernel, netlink, node, roots, wire
 
 BRIDGE = "switch"
 RESOLVER = "options timeout:1 attempts:1\n"
@@ -61,11 +61,7 @@ class Site:
         with open(self._resolver, "w") as file:
             file.write(RESOLVER)
         self._op_hosts({"text": "127.0.0.1 localhost\n"}, [])
-        self._woken, wake = os.pipe()
-        for descriptor in (self._woken, wake):
-            os.set_blocking(descriptor, False)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        self._woken = first.woken_by_children()
 
     def _serve(self) -> None:
         poll = select.poll()
@@ -90,14 +86,7 @@ class Site:
             self._reap()
 
     def _answer(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        try:
-            answer = {"ok": getattr(self, "_op_" + request["op"])(request, descriptors) or {}}
-        except Exception as error:  # noqa: BLE001 - told; a pid 1 that ends takes all with it
-            answer = {"error": kernel.said(error)}
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
-        self._tell({"id": request["id"], **answer})
+        self._tell(first.answer(lambda op: getattr(self, "_op_" + op), request, descriptors))
 
     def _tell(self, message: Mapping[str, Any]) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):  # the loop finds out
