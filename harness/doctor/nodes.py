@@ -16,8 +16,8 @@ from harness.runtime.base import NodeSpec, Runtime, ServiceSpec
 
 PROBE_SECONDS = 30.0
 NOBODY = "65534"
-AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
-"""A service of another user than the agent's, as all systems under test are."""
+AS_NOBODY = {"docker": ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"), "local": ()}
+"""What makes a service another user's than the agent's, as all systems under test are; `local` does so by itself."""
 
 PLACES = {"docker": "the Docker host", "local": "this machine"}
 """Where a remedy is to be applied."""
@@ -77,13 +77,10 @@ CAPABILITIES = (
 )
 
 
-def examine_node(runtime: Runtime, *, single_user: bool) -> list[Finding]:
-    """Tries it all. Never raises for what doesn't work: that is a finding.
-
-    `single_user`: the runtime itself runs every service as another user than the agent's, and knows no more of them.
-    """
+def examine_node(runtime: Runtime) -> list[Finding]:
+    """Tries it all. Never raises for what doesn't work: that is a finding."""
     try:
-        answer, notes = _probe(runtime, single_user)
+        answer, notes = _probe(runtime)
     except FencepostError as error:
         usual = "`docker info` and the engine's log may tell more" if runtime.name == "docker" else ""
         remedy = "" if isinstance(error, RuntimeUnavailable) else usual
@@ -111,12 +108,12 @@ def tell(answer: dict[str, Any], notes: Sequence[str], runtime: str) -> list[Fin
     return findings
 
 
-def _probe(runtime: Runtime, single_user: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _probe(runtime: Runtime) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Tries everything in a throwaway site, and removes it. Returns the probe's answer and the site's notes."""
     site = runtime.open_site(f"doctor-{uuid.uuid4().hex[:8]}")
     try:
         node, peer = site.start_nodes([NodeSpec("probe"), NodeSpec("peer", faultable=False)])
-        node.start_service(ServiceSpec("node", (*(() if single_user else AS_NOBODY), probe.SERVICE, "infinity")))
+        node.start_service(ServiceSpec("node", (*AS_NOBODY[runtime.name], probe.SERVICE, "infinity")))
         source = inspect.getsource(probe).encode()
         done = node.run(["python3", "-", *peer.addresses], stdin=source, timeout_seconds=PROBE_SECONDS)
         if done.exit_code != 0:

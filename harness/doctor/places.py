@@ -42,7 +42,7 @@ def docker(say: Say, opened: Opened) -> list[Finding]:
         found.append(untried("docker"))
     else:
         say("trying faults in a throwaway node in Docker")
-        found += examine_node(runtime, single_user=False)
+        found += examine_node(runtime)
     found.append(_registry(registry.result()))
     return found
 
@@ -71,7 +71,7 @@ def machine(say: Say, opened: Opened) -> list[Finding]:
             found.append(Finding("making trees", "failed", True, reason, "", "local"))
     else:
         say("trying faults in a throwaway node of namespaces")
-        found += examine_node(runtime, single_user=True)
+        found += examine_node(runtime)
     return found
 
 

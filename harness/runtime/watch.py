@@ -25,6 +25,7 @@ from harness.engine import Engine, Transport, wall_ns
 from harness.errors import FencepostError, HarnessError
 from harness.runtime import labels
 from harness.runtime.base import Seen, SeenHandler
+from harness.runtime.looking import keep_looking
 from harness.runtime.network import Network
 
 EVENTS = ("die", "start", "pause", "unpause", "oom", "kill", "connect", "disconnect")
@@ -242,16 +243,16 @@ class DockerWatch:
     # -- looking --------------------------------------------------------------------------------------------------
 
     def _keep_looking(self) -> None:
-        blind = False
-        while not self._stopped.wait(LOOK_SECONDS):
-            try:
-                with self._lock:
-                    self._compare()
-                blind = False
-            except FencepostError as error:
-                if not blind and not self._stopped.is_set():
-                    self.on_note(f"the containers can't be looked at: {error}")
-                blind = True
+        def compare() -> None:
+            with self._lock:
+                self._compare()
+
+        keep_looking(
+            self._stopped,
+            LOOK_SECONDS,
+            compare,
+            lambda error: self.on_note(f"the containers can't be looked at: {error}"),
+        )
 
     def _states(self) -> list[_State]:
         """All containers of the site that belong to a node."""

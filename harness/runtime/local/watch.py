@@ -18,6 +18,7 @@ from harness.errors import FencepostError
 from harness.runtime.base import Seen, SeenHandler
 from harness.runtime.local.channel import Channel
 from harness.runtime.local.node import Ended, Happened, LocalNode
+from harness.runtime.looking import keep_looking
 
 LOOK_SECONDS = 1.0
 """How often all nodes are looked at."""
@@ -85,15 +86,9 @@ class LocalWatch:
         self._looked_ns = began
 
     def _keep_looking(self) -> None:
-        blind = False
-        while not self._stopped.wait(LOOK_SECONDS):
-            try:
-                self.look()
-                blind = False
-            except FencepostError as error:
-                if not blind and not self._stopped.is_set():
-                    self.on_note(f"the nodes can't be looked at: {error}")
-                blind = True
+        keep_looking(
+            self._stopped, LOOK_SECONDS, self.look, lambda error: self.on_note(f"the nodes can't be looked at: {error}")
+        )
 
     def _look_at(self, node: LocalNode, switch: dict[str, Any] | None, began: int) -> None:
         known = self._known[node.name]

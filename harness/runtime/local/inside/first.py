@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from harness.runtime.local.inside import kernel
@@ -35,3 +36,16 @@ def answer(operation_of: Callable[[str], Operation], request: dict[str, Any], de
         for descriptor in descriptors:
             os.close(descriptor)
     return {"id": request["id"], **told}
+
+
+def ended_children() -> Iterator[tuple[int, dict[str, int]]]:
+    """The children that have ended since: process id, and how and when, as the harness is told of it."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        code = os.waitstatus_to_exitcode(status)
+        yield pid, {"code": code if code >= 0 else 128 - code, "wall_ns": time.time_ns()}

@@ -146,15 +146,7 @@ class _Node:
     # -- what ends ----------------------------------------------------------------------------------------------------
 
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            code = os.waitstatus_to_exitcode(status)
-            ended = {"code": code if code >= 0 else 128 - code, "wall_ns": time.time_ns()}
+        for pid, ended in first.ended_children():
             if pid in self._programs:
                 self._tell({"ended": self._programs.pop(pid), **ended})
             elif self._service is not None and pid == self._service.pid:

@@ -221,18 +221,10 @@ class Site:
     # -- what ends ----------------------------------------------------------------------------------------------------
 
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            code = os.waitstatus_to_exitcode(status)
+        for pid, ended in first.ended_children():
             for name, each in self._nodes.items():
                 if each.pid == pid and not each.ended:
                     each.ended = True
-                    ended = {"code": code if code >= 0 else 128 - code, "wall_ns": time.time_ns()}
                     self._tell({"node_ended": name, "pid": pid, **ended})
 
 
