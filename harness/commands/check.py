@@ -16,7 +16,7 @@ import click
 
 from harness import plain
 from harness.commands.helping import GroupedCommand
-from harness.commands.terminal import columns, wrapped
+from harness.commands.terminal import readable, wrapped
 from harness.errors import HistoryError, UsageError
 
 if TYPE_CHECKING:
@@ -304,9 +304,6 @@ def _exit_code(results: list[_Result]) -> int:
 
 # -- for people -------------------------------------------------------------------------------------------------------
 
-#: Findings are so wide at most: longer lines are hard to read.
-_WIDTH = 100
-
 #: So many kinds of findings of a verdict are told in words.
 _KINDS = 4
 
@@ -416,7 +413,7 @@ def _show_finding(name: str, number: int | None, finding: Finding) -> None:
     kind = plain.line(finding.kind) + (f", blame {_blamed(finding.blame)}" if finding.blame else "")
     lines = ", ".join(str(line) for line in finding.events)
     click.echo(f"\n  {which}: {kind} (line{'s' if len(finding.events) != 1 else ''} {lines})")
-    width = min(_WIDTH, columns() or _WIDTH)
+    width = readable()
     text = textwrap.fill(
         plain.line(finding.text),
         width,

@@ -10,22 +10,20 @@ import click
 
 from harness import plain
 from harness.commands.interrupt import attended
-from harness.commands.terminal import columns
+from harness.commands.terminal import readable
 from harness.doctor import Examination, Finding, examine
-from harness.doctor.findings import RUNTIMES
 from harness.runtime.base import Runtime
+from harness.runtime.choice import ORDER
 
 _COLOURS = {"ok": "green", "limited": "yellow", "missing": "cyan", "failed": "red", "unknown": "magenta"}
 _PLACES = {
     "docker": "trials in containers of a Docker engine",
     "local": "trials in namespaces of this machine, without one",
 }
-_WIDTH = 100
-"""So wide it is at most: longer lines are hard to read."""
 
 
 @click.command()
-@click.option("--runtime", "only", type=click.Choice(RUNTIMES), help="Look at this one alone. Default: at both.")
+@click.option("--runtime", "only", type=click.Choice(ORDER), help="Look at this one alone. Default: at both.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(only: str | None, as_json: bool) -> None:
     """Say what this machine can and can't do, each with the reason and the remedy.
@@ -56,7 +54,7 @@ def command(only: str | None, as_json: bool) -> None:
 def _print(examination: Examination) -> None:
     for runtime in (None, *examination.runtimes):
         left = max((len(finding.name) for finding in examination.of(runtime)), default=0) + 2
-        room = min(_WIDTH, columns() or _WIDTH) - left - 9
+        room = readable() - left - 9
         if runtime is not None:
             click.echo(click.style(f"\n{runtime}", bold=True) + f": {_PLACES[runtime]}")
         for finding in examination.of(runtime):

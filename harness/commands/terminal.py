@@ -11,6 +11,9 @@ LEAST = 40
 """Narrower ones are written to as if they had so many columns: a word has to fit."""
 
 
+READABLE = 100
+
+
 def columns(stream: TextIO | None = None) -> int | None:
     """How many columns the terminal has that a stream (default: standard output) goes to; None where it is none."""
     stream = sys.stdout if stream is None else stream
@@ -21,6 +24,11 @@ def columns(stream: TextIO | None = None) -> int | None:
     except (OSError, ValueError):  # closed, or no number
         return None
     return max(LEAST, wide) if wide else None
+
+
+def readable() -> int:
+    """How wide a paragraph on standard output may be: longer lines than READABLE are hard to read."""
+    return min(READABLE, columns() or READABLE)
 
 
 def wrapped(text: str, indent: int, stream: TextIO | None = None) -> str:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from harness.runtime.choice import ORDER
+
 Status = Literal["ok", "limited", "missing", "failed", "unknown"]
 
 GIB = 1024**3
 DISK_NEEDED, DISK_WISHED = 1 * GIB, 5 * GIB
 MEMORY_NEEDED, MEMORY_WISHED = 1 * GIB, 3 * GIB
 """A trial with five contenders, three ZooKeeper servers and PostgreSQL takes 0.8 GiB (measured)."""
-
-RUNTIMES = ("docker", "local")
-"""Where trials can run, in the order in which it is looked at."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Examination:
     @property
     def runtimes(self) -> dict[str, Able]:
         """Those that were looked at, and whether trials can run on each."""
-        names = [name for name in RUNTIMES if self.of(name)]
+        names = [name for name in ORDER if self.of(name)]
         return {name: _able((*self.of(None), *self.of(name))) for name in names}
 
     @property

@@ -376,7 +376,6 @@ def test_on_a_narrow_terminal_nothing_is_wider_than_it(monkeypatch: pytest.Monke
     path = CASES / "consul-4935-zombie-renewer.jsonl"
     whole = check(path).output
     monkeypatch.setattr("harness.commands.terminal.columns", lambda stream=None: 80)
-    monkeypatch.setattr("harness.commands.check.columns", lambda stream=None: 80)
     narrow = check(path).output
     assert max(map(len, whole.splitlines())) > 100
     assert [line for line in narrow.splitlines() if len(line) > 80 and " " in line.strip()] == []
