@@ -27,6 +27,7 @@ OPTIONS: Mapping[str, tuple[type, Any]] = {
     "lock_delay_seconds": (float, 1.0),
     "raft_multiplier": (int, 1),
     "behavior": (str, "release"),
+    "believe_404": (bool, False),
 }
 
 CLIENT_PAUSE_SECONDS = 0.2
@@ -34,7 +35,8 @@ CLIENT_PAUSE_SECONDS = 0.2
 
 
 class Consul:
-    """See the module. Options: lock_delay_seconds, raft_multiplier, behavior (release, delete)."""
+    """See the module. Options: lock_delay_seconds, raft_multiplier, behavior (release, delete), believe_404 (a
+    renewal that is answered "not found" ends the hold, unconfirmed)."""
 
     name = "consul"
     summary = "Consul: sessions with a ttl on a Raft store, lock-delay."
@@ -174,4 +176,5 @@ class Consul:
             "endpoints": [[name, PORT] for name in nodes],
             "lock_delay_seconds": values["lock_delay_seconds"],
             "behavior": values["behavior"],
+            "believe_404": values["believe_404"],
         }

@@ -11,6 +11,12 @@ changes neither.
 
 Each acquire has a fresh session, so a late release can only end the hold that it was sent for. Making a session without
 taking the key locks nothing.
+
+"Session id not found" (404) is not the end of a session. A server that has just been elected answers renewals from what
+it has applied so far (`Session.Renew` of agent/consul/session_endpoint.go asks only whether it leads, not whether it is
+caught up), and doesn't know yet of a session that was made moments before its predecessor fell. So after a 404 the
+session is looked up with `?consistent`, and only where that finds none it is over. `believe_404` leaves that out, as
+HashiCorp's own `api.Lock` does; docs/found.md tells what it costs.
 """
 
 from __future__ import annotations
@@ -28,6 +34,7 @@ from workloads.clients.http import HttpClient, TransportError
 from workloads.clocks import Flag, Stamp
 
 NO_SESSION = "status 404"
+DENIED = "denied while it lives"
 INVALID_SESSION = "status 500: invalid session"
 
 ERRORS: Mapping[str, Outcome] = {
@@ -44,6 +51,8 @@ ERRORS: Mapping[str, Outcome] = {
     "status 500: rpc error getting client": "fail",  # a follower that could not even connect to the leader
     # The state machine's own answer to an acquire with a session that is gone.
     INVALID_SESSION: "fail",
+    # It lives, and was not renewed.
+    DENIED: "fail",
     # "leadership lost while committing log", "rpc error making call: EOF", "raft apply failed", "… i/o deadline
     # reached"
     "*": "info",
@@ -52,12 +61,17 @@ ERRORS: Mapping[str, Outcome] = {
 MIN_ATTEMPT_SECONDS = 0.05
 
 
+def _left(until: float) -> float:
+    """Seconds for one more request before `until`, on Stamp's mono; never so few that it can't be answered."""
+    return max(until - Stamp.now().mono, MIN_ATTEMPT_SECONDS)
+
+
 class ConsulError(Exception):
     """An answer that isn't 200; begins with "status N: "."""
 
 
 class ConsulLock:
-    """See the module. `settings`: endpoints, lock_delay_seconds, behavior (release, delete)."""
+    """See the module. `settings`: endpoints, lock_delay_seconds, behavior (release, delete), believe_404."""
 
     name = "consul"
     library = f"http.client of Python {sys.version.split()[0]}"
@@ -75,11 +89,13 @@ class ConsulLock:
             lock_delays=0,
             expired_while_waiting=0,
             sessions_left=0,
+            denied_alive=0,
         )
         self._http = HttpClient(config.endpoints(), self.counters)
         self._key = f"/v1/kv/fencepost/{quote(config.lock)}"
         self._lock_delay = float(config.settings.get("lock_delay_seconds", 15.0))
         self._behavior = str(config.settings.get("behavior", "release"))
+        self._believe_404 = bool(config.settings.get("believe_404", False))
         self._owner = f"contender {config.process}"
         self._random = random.Random(os.urandom(8))
         self._session = ""
@@ -101,13 +117,34 @@ class ConsulLock:
         return answer
 
     def _renew(self) -> tuple[Stamp | None, str]:
-        """Renew the session once: the send time, or None and why not. NO_SESSION… when Consul says that it is gone."""
-        sent = Stamp.now()
+        """Renew the session: the send time, or None and why not. NO_SESSION… when it is gone. All in one deadline."""
+        until = Stamp.now().mono + self._operation
+        for _ in range(2):
+            sent = Stamp.now()
+            try:
+                self._call("PUT", f"/v1/session/renew/{self._session}", timeout_seconds=_left(until))
+            except (TransportError, ConsulError) as error:
+                why = str(error)
+            else:
+                return sent, ""
+            if self._believe_404 or not why.startswith(NO_SESSION):
+                break
+            why = self._looked_up(why, until)
+            # Once more where it lives: that look went through the log, so its leader has caught up by now.
+            if not why.startswith(DENIED):
+                break
+        return None, why
+
+    def _looked_up(self, why: str, until: float) -> str:
+        """What a renewal's 404 is worth, by a look through the log: itself, DENIED…, or why that look had no answer."""
         try:
-            self._call("PUT", f"/v1/session/renew/{self._session}")
+            found = self._call("GET", f"/v1/session/info/{self._session}?consistent", timeout_seconds=_left(until))
         except (TransportError, ConsulError) as error:
-            return None, str(error)
-        return sent, ""
+            return f"not looked up: {error}, after {why}"
+        if not found:
+            return why
+        self.counters["denied_alive"] += 1
+        return f"{DENIED}: {why}"
 
     def _destroy(self) -> str | None:
         """End the session, and with it whatever it holds. None, or why that is not certain; it is tried again then."""
@@ -178,7 +215,7 @@ class ConsulLock:
             self._clear_left()
             sent = Stamp.now()
             try:
-                timeout = min(self._operation, max(until - sent.mono, MIN_ATTEMPT_SECONDS))
+                timeout = min(self._operation, _left(until))
                 made = self._call("PUT", "/v1/session/create", document, timeout_seconds=timeout)
                 self._session = str(made["ID"])
                 return sent, ""
