@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo matrix test test-local lint bench clean
+.PHONY: setup demo matrix test test-docker test-local lint bench clean
 
 setup: $(STAMP)
 
@@ -21,16 +21,23 @@ matrix: setup
 	$(BIN)/fencepost images
 	$(BIN)/fencepost matrix
 
+# Every test once. Those on nodes of any runtime run on `local`, where it can be had; else on Docker, as is said.
 test: setup
 	$(BIN)/fencepost images
-	$(BIN)/pytest -n 3 --dist loadgroup
+	$(BIN)/pytest -n 3 --dist loadgroup --listed-skips
+
+# What runs on nodes of any runtime, on Docker.
+test-docker: export FENCEPOST_RUNTIME = docker
+test-docker: setup
+	$(BIN)/fencepost images
+	$(BIN)/pytest -n 3 --dist loadgroup --listed-skips -m "nodes and not docker"
 
 # All that runs on nodes, without an engine, whether one is there or not.
 test-local: export DOCKER_HOST = unix:///nonexistent
 test-local: export FENCEPOST_RUNTIME = local
 test-local: setup
 	$(BIN)/fencepost images
-	$(BIN)/pytest -n 2 --dist loadfile --listed-skips -m "(nodes or local) and not docker"
+	$(BIN)/pytest -n 3 --dist loadgroup --listed-skips -m "(nodes or local) and not docker"
 
 lint: setup
 	$(BIN)/ruff check .

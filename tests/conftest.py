@@ -1,16 +1,18 @@
-"""Which tests may run side by side: `make test` gives them three processes (pytest-xdist); docs/tests.md tells how to
-run a part.
+"""Where tests run, and which may run side by side: `make test` gives them three processes (pytest-xdist); docs/tests.md
+tells how to run a part.
 
-Tests that need an engine mostly wait for it. They come in groups, each of which one process runs in its order:
-`images`, for what makes and removes images and looks after sites (image builds and removals beside each other make an
-engine lose sight of an image for a moment), and, for what only uses nodes, `trials`, `outside` (trials that others
-disturb) and `systems` (the real systems, and faults on them). As one group these took longer than all else together.
-Everything else runs beside them, wherever a process has time.
+Tests on an engine mostly wait for it. They come in groups, each of which one process runs in its order: `images`, for
+what makes and removes images and looks after sites (image builds and removals beside each other make an engine lose
+sight of an image for a moment), and, for what only uses nodes, `trials`, `outside` (trials that others disturb) and
+`systems` (the real systems, and faults on them). As one group these took longer than all else together.
+On `local` nothing is lost sight of: there a group is a file, so that its tests share what they share, and whole trials,
+which share nothing, have none. Everything else runs wherever a process has time.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from _pytest.nodes import Node
 from _pytest.terminal import TerminalReporter
 from hypothesis import settings
 
+from tests import place
 from tests.places import listed
 
 os.environ.pop("COLUMNS", None)
@@ -36,7 +39,10 @@ GROUPS = {
     "tests/trial/": "trials",
     **dict.fromkeys(("tests/systems/", "tests/matrix/", "tests/nemesis/", "tests/workloads/"), "systems"),
 }
-"""The group of what lies there, the first that fits; `images` everywhere else."""
+"""The group, on an engine, of what lies there, the first that fits; `images` everywhere else."""
+ALONE = "tests/trial/test_trial.py"
+"""Whole trials, each for itself."""
+MARKS = ("docker", "nodes", "local")
 
 
 ITEMS = pytest.StashKey[list[pytest.Item]]()
@@ -47,7 +53,11 @@ _unlisted: list[str] = []
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--listed-skips`, for runs in which nothing may be left out without a word."""
-    parser.addoption("--listed-skips", action="store_true", help="a skipped test that docs/tests.md doesn't list fails")
+    parser.addoption(
+        "--listed-skips",
+        action="store_true",
+        help="a test on nodes that is skipped, and that docs/tests.md doesn't list, fails the run",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -63,20 +73,53 @@ def pytest_configure(config: pytest.Config) -> None:
         )
 
 
+def marks(item: pytest.Item) -> set[str]:
+    """Which of those that say where a test runs it has."""
+    return {name for name in MARKS if item.get_closest_marker(name) is not None}
+
+
+def group(item: pytest.Item) -> str | None:
+    """Which tests it must not run beside, by name."""
+    found = marks(item)
+    if "docker" in found or ("nodes" in found and place.chosen().name == "docker"):
+        return next((name for where, name in GROUPS.items() if item.nodeid.startswith(where)), "images")
+    if "nodes" in found and not item.nodeid.startswith(ALONE):
+        return item.nodeid.partition("::")[0]
+    return None
+
+
+def pytest_report_header() -> str:
+    """Where tests marked `nodes` run, and why there."""
+    return "nodes on {0.name}, {0.why}".format(place.chosen())
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep what was collected. Give each test that needs an engine, or nodes of any runtime, its group."""
+    """Keep what was collected. Give each test the group that it needs, and put those that mostly wait first: what
+    takes long begins early, and the rest, which keeps the processors busy, fills the time.
+    """
     if items:
         items[0].config.stash[ITEMS] = list(items)
     for item in items:
-        if any(item.get_closest_marker(name) is not None for name in ("docker", "nodes")):
-            group = next((name for place, name in GROUPS.items() if item.nodeid.startswith(place)), "images")
-            item.add_marker(pytest.mark.xdist_group(group))
+        if (name := group(item)) is not None:
+            item.add_marker(pytest.mark.xdist_group(name))
+    items.sort(key=lambda item: not marks(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Each test, with what it sets up and tears down, in the surroundings of its runtime."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in place.surroundings(marks(item)).items():
+            patch.setenv(name, value)
+        return (yield)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note what was skipped, and isn't listed as something for root alone; with pytest-xdist the master hears it."""
-    if report.skipped and not listed(report.nodeid, "root"):
+    """Note what was skipped of what needs nodes, and isn't listed as something for root alone; with pytest-xdist the
+    master hears it.
+    """
+    if report.skipped and {"nodes", "local"} & set(report.keywords) and not listed(report.nodeid, "root"):
         _unlisted.append(report.nodeid)
 
 
