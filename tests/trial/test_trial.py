@@ -155,6 +155,9 @@ def test_the_demo_is_a_whole_trial_in_which_a_frozen_holder_damages_the_unfenced
     for node in ("n1", "c0", "c2", "resource"):
         assert (folder / "logs" / node).is_dir(), node
     assert b"Ready to accept connections" in (folder / "logs" / "n1" / "service.log").read_bytes()
+    resource = (folder / "logs" / "resource" / "service.log").read_bytes()
+    assert b"ready to accept connections" in resource
+    assert b"performing post-bootstrap initialization" not in resource, "its image has this very cluster ready"
     assert place.left_of(told["site"]) == []
 
 
