@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import psycopg
+from workloads.libpq import Connection, DatabaseError
 
 Resource = Literal["fenced", "unfenced"]
 FENCED: Resource = "fenced"
@@ -114,7 +114,7 @@ class Twins:
     def __init__(self, config: Mapping[str, Any], lock: str, process: int) -> None:
         self._config, self._process = config, process
         self._row = {"run": config["run"], "lock": lock, "process": process}
-        self._connection: psycopg.Connection[Any] | None = None
+        self._connection: Connection | None = None
         self.reconnects = -1  # the first connection is none
 
     def prepare(self, timeout_seconds: float) -> str | None:
@@ -123,23 +123,22 @@ class Twins:
         while True:
             try:
                 connection = self._connect()
-                with connection.transaction():
-                    connection.execute(SETUP_LOCK)
-                    connection.execute(self.schema)
-                    for resource in (FENCED, UNFENCED):
-                        connection.execute(
-                            "INSERT INTO fencepost.resource (run, lock, resource) VALUES (%s, %s, %s) "
-                            "ON CONFLICT DO NOTHING",
-                            (self._row["run"], self._row["lock"], resource),
-                        )
+                connection.execute(f"BEGIN; {SETUP_LOCK}; {self.schema}")
+                for resource in (FENCED, UNFENCED):
+                    connection.execute(
+                        "INSERT INTO fencepost.resource (run, lock, resource) VALUES (%(run)s, %(lock)s, %(resource)s) "
+                        "ON CONFLICT DO NOTHING",
+                        {**self._row, "resource": resource},
+                    )
+                connection.execute("COMMIT")
                 return None
-            except psycopg.Error as error:
+            except DatabaseError as error:
                 self.close()
                 if time.monotonic() > deadline:
                     return f"no usable PostgreSQL within {timeout_seconds:g} s: {error}"
             time.sleep(0.1)
 
-    def _connect(self) -> psycopg.Connection[Any]:
+    def _connect(self) -> Connection:
         if self._connection is None or self._connection.closed:
             self._connection = connect(self._config)
             self.reconnects += 1
@@ -154,16 +153,16 @@ class Twins:
         """The first row that a statement returns. ResourceError says whether it can have happened."""
         try:
             connection = self._connect()
-        except psycopg.Error as error:
+        except DatabaseError as error:
             raise ResourceError("fail", f"no connection to the resource: {error}") from error
         try:
-            return connection.execute(sql, {**self._row, **values}).fetchone()
-        except psycopg.Error as error:
+            return connection.execute(sql, {**self._row, **values})
+        except DatabaseError as error:
             # With an SQLSTATE it is the server's answer: the statement was rolled back. Without, nobody answered.
             broken = error.sqlstate is None or connection.closed
             if connection.closed:
                 self.close()
-            raise ResourceError("info" if broken else "fail", str(error).strip()) from error
+            raise ResourceError("info" if broken else "fail", str(error)) from error
 
     def read(self, resource: Resource, token: int | None) -> int:
         """The version; the fenced twin raises its mark to the token, or refuses with `Stale`."""
@@ -187,18 +186,15 @@ class Twins:
             self._connection = None
 
 
-def connect(config: Mapping[str, Any]) -> psycopg.Connection[Any]:
+def connect(config: Mapping[str, Any]) -> Connection:
     """A connection whose every wait ends: the server stops long statements, the kernel gives up on a silent peer."""
-    return psycopg.connect(
-        host=config["host"],
-        port=int(config["port"]),
-        user=config["user"],
-        password=config["password"],
-        dbname=config["dbname"],
-        autocommit=True,
-        connect_timeout=2,
-        keepalives_idle=1,
-        keepalives_interval=1,
-        tcp_user_timeout=round(STATEMENT_SECONDS * 1000),
-        options=f"-c statement_timeout={round(STATEMENT_SECONDS * 1000)}",
+    return Connection(
+        {
+            **{name: config[name] for name in ("host", "port", "user", "password", "dbname")},
+            "connect_timeout": 2,
+            "keepalives_idle": 1,
+            "keepalives_interval": 1,
+            "tcp_user_timeout": round(STATEMENT_SECONDS * 1000),
+            "options": f"-c statement_timeout={round(STATEMENT_SECONDS * 1000)}",
+        }
     )

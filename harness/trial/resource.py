@@ -42,8 +42,8 @@ CLUSTER: Mapping[str, str] = {
     "POSTGRES_HOST_AUTH_METHOD": "trust",
     "POSTGRES_INITDB_ARGS": "--no-sync --wal-segsize=1",  # small files, as each trial has its own cluster in memory
 }
-"""The cluster that is asked for at its first start. Our image has just this one ready (docker/postgres/image.toml), which
-saves a second of a processor; an official one makes it."""
+"""The cluster that is asked for at its first start. Our image has just this one ready (docker/postgres/image.toml),
+which saves a second of a processor; an official one makes it."""
 
 
 def service(image: str = IMAGE) -> ServiceSpec:
