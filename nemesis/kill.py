@@ -24,6 +24,7 @@ from nemesis.bite import Bite
 from nemesis.freeze import selection
 from nemesis.link import settle
 from nemesis.parameters import Parameters
+from nemesis.targets import Resolved
 from nemesis.watched import Watched
 
 BACK_SECONDS = 10.0
@@ -95,7 +96,11 @@ class Kill(Watched):
         patience = self.patience or targets.patience_of(env)
         if self._short and not targets.on_contender(self.target):
             self._witness.summon(env, patience)  # a lease that it must still know of
-        hit = targets.resolve(env, self.target, random.Random(f"kill/{self.seed}"), patience=patience)
+        return self._strike(
+            env, targets.resolve(env, self.target, random.Random(f"kill/{self.seed}"), patience=patience)
+        )
+
+    def _strike(self, env: Environment, hit: Resolved) -> Started:
         self._hit = hit
         self._watch(env, hit.nodes)
         answers, errors = settle([env.agent(node).start("kill", **selection(env, node)) for node in hit.nodes], 6.0)

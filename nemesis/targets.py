@@ -69,6 +69,8 @@ def sensible(target: str, servers: int) -> str | None:
         return f"a single server has no {target}"
     if servers == 1 and target in ("majority", "one", "all"):
         return f"with a single server, {target!r} is the same as 'leader'"
+    if servers == quorum(servers) and target == "minority":
+        return f"of {servers} servers none can be done without, so that there is no minority"
     return None
 
 

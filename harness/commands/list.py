@@ -9,6 +9,7 @@ import click
 
 from harness import plain
 from harness.commands.terminal import wrapped
+from harness.systems.base import sizes
 
 KINDS = ("systems", "faults", "workloads", "verdicts")
 
@@ -34,8 +35,7 @@ def summaries(kind: str) -> dict[str, str]:
             targets = ", ".join(f"{name}-{target}" for target in thing.targets) if thing.targets else name
             summary = f"{summary} [{targets}]"
         elif kind == "systems":
-            counts = " or ".join(str(count) for count in thing.server_counts)
-            summary = f"{summary} [servers: {counts}]"
+            summary = f"{summary} [servers: {sizes(thing)}]"
         found[name] = summary
     return found
 

@@ -45,7 +45,7 @@ PHASES = {
     "start": "start: servers, contenders and the resource come up",
     "warm-up": "warm-up: contenders work, nothing is broken yet",
     "faults": "faults: the part in which things are broken; a node says itself what landed and was undone",
-    "recovery": "recovery: all is mended; who can't get on now is stuck",
+    "recovery": "recovery: no fault is on any more; who can't get on now is stuck",
     "stop": "stop: contenders leave, and the resource is read as a whole",
     "take-down": "take-down: logs are fetched, nodes removed",
     "check": "check: verdicts are decided, from the history alone",

@@ -159,6 +159,12 @@ class Termed(Protocol):
         """
 
 
+def sizes(system: System) -> str:
+    """The cluster sizes of a system, for a sentence, the smallest first: "2, 3 or 5"."""
+    *others, last = map(str, sorted(system.server_counts))
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def terms_of(system: System, settings: Settings) -> LeaseTerms:
     """The terms of a system's leases; assumed from the ttl, and saying so, where the system doesn't tell them.
 

@@ -52,7 +52,7 @@ class Etcd:
     name = "etcd"
     summary = "etcd: leases on a Raft store, keys in create_revision order."
     image = "etcd"
-    server_counts: tuple[int, ...] = (3, 5)
+    server_counts: tuple[int, ...] = (3, 2, 5)
     client = "etcd"
     port = PORT
     healthy_within_seconds = 30.0

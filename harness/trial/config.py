@@ -22,7 +22,7 @@ from harness import registry, secrets
 from harness.errors import ConfigError, UsageError
 from harness.expectations import Verdict
 from harness.images import from_environment, why_not
-from harness.systems.base import LeaseTerms, Settings, terms_of
+from harness.systems.base import LeaseTerms, Settings, sizes, terms_of
 from harness.trial.timing import timing
 from nemesis import faults
 from nemesis.schedule import Schedule
@@ -285,8 +285,7 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
         raise bad("client", f"unknown client {config.client!r} (known: {', '.join(known)})")
     servers = config.servers if config.servers is not None else system.server_counts[0]
     if servers not in system.server_counts:
-        counts = " or ".join(str(count) for count in system.server_counts)
-        raise bad("servers", f"{config.system} runs with {counts} servers, not {servers}")
+        raise bad("servers", f"{config.system} runs with {sizes(system)} servers, not {servers}")
 
     def in_range(values: TrialConfig, *ranges: tuple[str, float, float]) -> None:
         for name, low, high in ranges:

@@ -265,6 +265,52 @@ def test_kill_and_restart(env: SmallTrial) -> None:
     assert before.isdisjoint({(row["pid"], row["started"]) for row in env.services("n1")})
 
 
+def test_a_server_that_is_lost_stays_lost(env: SmallTrial) -> None:
+    """Nothing of it runs, and nobody starts it again; a second one is not lost, and one that came back is told."""
+    fault = faults.make("lose", "leader", {})
+    started = fault.start(env)
+    assert (started.receipt, started.targets) == ("landed", ("n1",))
+    env.restarted.clear()
+    stopped = fault.stop(env)
+    assert (stopped.receipt, env.restarted, env.services("n1")) == ("undone", [], [])
+    others = [node for node in env.servers if node != "n1"]
+    assert stopped.evidence == {"gone": ["n1"], "left": others}
+    assert stopped.reason == f"n1 is gone for good; {len(others)} of {len(env.servers)} left"
+
+    another = faults.make("lose", "follower", {})
+    skipped = another.start(env)
+    assert (skipped.receipt, skipped.targets) == ("skipped", ())
+    assert "n1 is gone already" in str(skipped.reason)
+    assert another.stop(env).receipt == "undone"
+    assert len(env.services(others[0])) > 0
+
+    env.restart_service("n1", keep_data=True)
+    told = fault.stop(env)
+    assert told.receipt == "unproven"
+    assert told.reason == "n1 runs again, and was to be gone for good"
+
+
+@pytest.mark.parametrize(
+    ("target", "servers", "why"),
+    [
+        ("leader", 1, "leaves nothing that could go on"),
+        ("c0", 3, "what is lost for good is a server"),
+        ("follower", 2, None),
+    ],
+)
+def test_what_can_be_lost(target: str, servers: int, why: str | None) -> None:
+    """One server of several."""
+    said = faults.why_not("lose", target, system="etcd", servers=servers)
+    assert (said is None) == (why is None)
+    assert str(why) in str(said)
+
+
+def test_two_servers_have_no_minority() -> None:
+    """Both are the quorum."""
+    assert "none can be done without" in str(faults.why_not("kill", "minority", system="etcd", servers=2))
+    assert faults.why_not("kill", "majority", system="etcd", servers=2) is None
+
+
 def test_kill_of_the_holder(env: SmallTrial) -> None:
     """The contender's process is gone, and another one lives at the end."""
     (before,) = env.contender_pids("c0")

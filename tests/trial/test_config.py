@@ -29,7 +29,7 @@ def test_resolving_fills_in_what_follows() -> None:
         ({"fault": "none"}, "system: Object missing required field"),
         ({"system": "etcd", "ttl": "long"}, r"ttl: Expected `float`, got `str`"),
         ({"system": "etdc"}, "system: unknown system 'etdc'; did you mean 'etcd'?"),
-        ({"system": "etcd", "servers": 4}, "servers: etcd runs with 3 or 5 servers, not 4"),
+        ({"system": "etcd", "servers": 4}, "servers: etcd runs with 2, 3 or 5 servers, not 4"),
         ({"system": "etcd", "contenders": 1}, "contenders: must lie between 2 and 50"),
         ({"system": "etcd", "ttl": float("nan")}, "ttl: must lie between"),
         ({"system": "etcd", "ttl": 2.5}, "ttl: etcd grants leases in steps of 1 s"),
