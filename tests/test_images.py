@@ -782,9 +782,11 @@ def test_the_contender_image_can_import_all_that_a_contender_needs(client: docke
     """The libraries and the code are on its path, compiled, and nothing of the harness is."""
     # Not just resolve: the code that it holds is under work next to this test.
     reference = images.ensure(client, ["contender"], report=print)["contender"].reference
-    program = "import kazoo.client, redis, requests, workloads.libpq as libpq; libpq.library(); print(libpq.__file__)"
+    program = (
+        "import kazoo.client, psycopg2, redis, requests, workloads; print(psycopg2.apilevel, workloads.__path__[0])"
+    )
     output = client.containers.run(reference, ["python3", "-c", program], remove=True, labels={LABEL: "1"})
-    assert output.decode().split() == ["/opt/fencepost/workloads/libpq.py"]
+    assert output.decode().split() == ["2.0", "/opt/fencepost/workloads"]
     stale = "test -z \"$(find /opt/fencepost/workloads -name '*.py' | while read f; do "
     stale += '[ -e "$(dirname $f)/__pycache__/$(basename $f .py).cpython-313.pyc" ] || echo $f; done)"'
     client.containers.run(reference, ["sh", "-c", stale], remove=True, labels={LABEL: "1"})

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from workloads.libpq import Connection, DatabaseError
+import psycopg2
+from psycopg2.extensions import connection as Connection
 
 Resource = Literal["fenced", "unfenced"]
 FENCED: Resource = "fenced"
@@ -123,16 +124,17 @@ class Twins:
         while True:
             try:
                 connection = self._connect()
-                connection.execute(f"BEGIN; {SETUP_LOCK}; {self.schema}")
-                for resource in (FENCED, UNFENCED):
-                    connection.execute(
-                        "INSERT INTO fencepost.resource (run, lock, resource) VALUES (%(run)s, %(lock)s, %(resource)s) "
-                        "ON CONFLICT DO NOTHING",
-                        {**self._row, "resource": resource},
-                    )
-                connection.execute("COMMIT")
+                with connection.cursor() as cursor:
+                    cursor.execute(f"BEGIN; {SETUP_LOCK}; {self.schema}")
+                    for resource in (FENCED, UNFENCED):
+                        cursor.execute(
+                            "INSERT INTO fencepost.resource (run, lock, resource) VALUES (%s, %s, %s) "
+                            "ON CONFLICT DO NOTHING",
+                            (self._row["run"], self._row["lock"], resource),
+                        )
+                    cursor.execute("COMMIT")
                 return None
-            except DatabaseError as error:
+            except psycopg2.Error as error:
                 self.close()
                 if time.monotonic() > deadline:
                     return f"no usable PostgreSQL within {timeout_seconds:g} s: {error}"
@@ -153,16 +155,18 @@ class Twins:
         """The first row that a statement returns. ResourceError says whether it can have happened."""
         try:
             connection = self._connect()
-        except DatabaseError as error:
+        except psycopg2.Error as error:
             raise ResourceError("fail", f"no connection to the resource: {error}") from error
         try:
-            return connection.execute(sql, {**self._row, **values})
-        except DatabaseError as error:
+            with connection.cursor() as cursor:
+                cursor.execute(sql, {**self._row, **values})
+                return cursor.fetchone()
+        except psycopg2.Error as error:
             # With an SQLSTATE it is the server's answer: the statement was rolled back. Without, nobody answered.
-            broken = error.sqlstate is None or connection.closed
+            broken = error.pgcode is None or connection.closed
             if connection.closed:
                 self.close()
-            raise ResourceError("info" if broken else "fail", str(error)) from error
+            raise ResourceError("info" if broken else "fail", str(error).strip()) from error
 
     def read(self, resource: Resource, token: int | None) -> int:
         """The version; the fenced twin raises its mark to the token, or refuses with `Stale`."""
@@ -188,13 +192,17 @@ class Twins:
 
 def connect(config: Mapping[str, Any]) -> Connection:
     """A connection whose every wait ends: the server stops long statements, the kernel gives up on a silent peer."""
-    return Connection(
-        {
-            **{name: config[name] for name in ("host", "port", "user", "password", "dbname")},
-            "connect_timeout": 2,
-            "keepalives_idle": 1,
-            "keepalives_interval": 1,
-            "tcp_user_timeout": round(STATEMENT_SECONDS * 1000),
-            "options": f"-c statement_timeout={round(STATEMENT_SECONDS * 1000)}",
-        }
+    connection = psycopg2.connect(
+        host=config["host"],
+        port=int(config["port"]),
+        user=config["user"],
+        password=config["password"],
+        dbname=config["dbname"],
+        connect_timeout=2,
+        keepalives_idle=1,
+        keepalives_interval=1,
+        tcp_user_timeout=round(STATEMENT_SECONDS * 1000),
+        options=f"-c statement_timeout={round(STATEMENT_SECONDS * 1000)}",
     )
+    connection.autocommit = True
+    return connection
