@@ -75,7 +75,7 @@ def main() -> None:
     )
     parser.add_argument("folders", nargs="*", type=Path, metavar="DIR", help="folders of matrices that count too")
     parser.add_argument("-n", type=int, default=0, metavar="N", help="run each cell N times first")
-    parser.add_argument("-j", "--jobs", type=int, default=usual_jobs(), help="trials side by side")
+    parser.add_argument("-j", "--jobs", type=int, help="trials side by side")
     parser.add_argument("--only", action="append", default=[], metavar="CELL", help="a system, a fault, or both")
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--name", help="the folder of the new runs in the results")
@@ -117,7 +117,7 @@ def plan_of(places: Sequence[tuple[str, str]], runs: int) -> Plan:
     )
 
 
-def run(plan: Plan, results: Path, name: str | None, jobs: int) -> Path:
+def run(plan: Plan, results: Path, name: str | None, jobs: int | None) -> Path:
     """Run it before the user's eyes; the folder of the matrix. An interrupt ends the process, as everywhere."""
     runtime = choose(AUTO).runtime
     get_images(plan, runtime)
@@ -125,7 +125,7 @@ def run(plan: Plan, results: Path, name: str | None, jobs: int) -> Path:
 
     def begin(cancel: threading.Event) -> MatrixRun:
         folders.append(make(results, name, f"{time.strftime('%Y%m%dT%H%M%S')}-detection"))
-        return MatrixRun(plan, folders[0], jobs, cancel)
+        return MatrixRun(plan, folders[0], jobs or usual_jobs(runtime.name), cancel)
 
     try:
         run_plan(plan, runtime, begin)

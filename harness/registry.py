@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import difflib
 import sys
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -90,6 +91,12 @@ def _entry(kind: str, name: str) -> EntryPoint:
     known = _group(kind)
     if name in known:
         return known[name]
+    raise unknown(kind, name)
+
+
+def unknown(kind: str, name: str, also: Iterable[str] = ()) -> UsageError:
+    """The error of a name that isn't registered: which are, and which `also` may stand there; the near ones first."""
+    known = sorted({*_group(kind), *also})
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise UsageError(f"unknown {kind[:-1]} {name!r}{hint} (known: {', '.join(sorted(known)) or 'none'})")
+    return UsageError(f"unknown {kind[:-1]} {name!r}{hint} (known: {', '.join(known) or 'none'})")

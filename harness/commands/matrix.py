@@ -29,7 +29,11 @@ from harness.runtime.choice import AUTO
 @click.command(cls=GroupedCommand, headings={"The matrix": ("jobs", "only_list"), **HEADINGS})
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option(
-    "-j", "--jobs", type=click.IntRange(1, 64), metavar="N", help="Trials side by side (default: two a core)."
+    "-j",
+    "--jobs",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="Trials side by side (default: two a core, four on local).",
 )
 @click.option("--list", "only_list", is_flag=True, help="Only list the cells, and those left out.")
 @repeat_options
@@ -133,7 +137,7 @@ def command(
         return matrix.MatrixRun(
             plan,
             resume or make(results, name, usual),
-            jobs or usual_jobs(),
+            jobs or usual_jobs(runtime.name),
             cancel,
             keep=keep or "all",
             seconds=seconds,

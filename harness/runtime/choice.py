@@ -38,6 +38,8 @@ def choose(name: str) -> Choice:
     Raises UsageError for a name that isn't registered, RuntimeUnavailable when it (or none) can be used.
     """
     if name != AUTO:
+        if name not in registry.names("runtimes"):
+            raise registry.unknown("runtimes", name, also=(AUTO,))
         return Choice(name, registry.load("runtimes", name)())
     refused: list[tuple[str, RuntimeUnavailable]] = []
     for each in ORDER:

@@ -55,9 +55,11 @@ def test_where_nothing_can_be_used_every_reason_is_told(monkeypatch: pytest.Monk
         choice.choose("auto")
 
 
-def test_an_unknown_name_is_told() -> None:
-    with pytest.raises(UsageError, match="podman"):
+def test_an_unknown_name_is_told_with_all_that_can_be_asked_for() -> None:
+    with pytest.raises(UsageError, match=r"podman.*known: auto, docker, local"):
         choice.choose("podman")
+    with pytest.raises(UsageError, match=r"did you mean 'auto'\?"):
+        choice.choose("atuo")
 
 
 def test_the_environment_names_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
