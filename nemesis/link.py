@@ -1,8 +1,9 @@
 """The open stream to the agent on one node: commands out, answers in, many in flight.
 
-`open_agent(node)` sends the agent's code (`nemesis.parcel`) to a python3 on the node and waits for its hello. A link
-fails fast: when the agent ends, whatever is in flight raises at once, with the node's name and the agent's last words.
-Closing a link (or dying) ends the agent's stdin, on which it undoes everything that it holds.
+`open_agent(node)` sends the agent's code (`nemesis.parcel`) to a python3 on the node and waits for its hello; a node
+that has that very code loaded starts it from there (`harness.runtime.base.AgentHost`). A link fails fast: when the
+agent ends, whatever is in flight raises at once, with the node's name and the agent's last words. Closing a link (or
+dying) ends the agent's stdin, on which it undoes everything that it holds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness.errors import AgentError, HarnessError
-from harness.runtime.base import Node, Process
+from harness.runtime.base import AgentHost, Node, Process
 from nemesis import parcel
 
 # -I: nothing of the node's environment or working directory is imported; -S: no site-packages, which saves 10 ms.
@@ -69,8 +70,15 @@ class Link:
         self._closing = False
         self.hello: dict[str, Any] = {}
         """What the agent said first: code, pid, python, kernel, arch, boottime_ns, and what it undid at its start."""
-        self._process: Process = node.spawn(ARGV, on_line=self._line, on_error_line=self._error_line)
+        loaded = isinstance(node, AgentHost)
+        self._process: Process = (
+            node.spawn_agent(parcel.parcel(), on_line=self._line, on_error_line=self._error_line)
+            if isinstance(node, AgentHost)
+            else node.spawn(ARGV, on_line=self._line, on_error_line=self._error_line)
+        )
         threading.Thread(target=self._watch, name=f"agent-{node.name}", daemon=True).start()
+        if loaded:
+            return
         try:
             self._send(parcel.sent())
         except HarnessError as error:

@@ -165,6 +165,17 @@ class Node(Protocol):
 
 
 @runtime_checkable
+class AgentHost(Protocol):
+    """A node that has the agent loaded already, where that saves the start of a Python; see `nemesis.link`."""
+
+    def spawn_agent(self, parcel: bytes, *, on_line: LineHandler, on_error_line: LineHandler) -> Process:
+        """Start the agent of this parcel. Like `Node.spawn` with its bootstrap and its code sent to it, whole.
+
+        Where another code is loaded than the parcel's, the agent ends with an error that says so.
+        """
+
+
+@runtime_checkable
 class Site(Protocol):
     """The nodes of one trial (or of a lane that runs trials one after the other) on one network of their own."""
 

@@ -35,8 +35,8 @@ FAULTS = ("freeze-leader", "freeze-holder", "partition-leader", "clock-leader")
 EARLY = 0.1
 """This share of the moments counts from the start of the command."""
 TICKS = os.sysconf("SC_CLK_TCK")
-AGENT = ("python3", "-I")
-"""How an agent's command line begins."""
+AGENT = "agent"
+"""What an agent is called: it is a fork, with the command line of its site's first process."""
 
 Life = tuple[int, str]
 """A process: its id, and when it started, as ids are given again."""
@@ -83,9 +83,11 @@ class Trace:
             try:
                 stat = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                called = Path(f"/proc/{pid}/comm").read_bytes().strip()
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            parents[pid], known[pid] = int(stat[1]), (stat[19], [word.decode(errors="replace") for word in words])
+            told = [word.decode(errors="replace") for word in (called, *words)]
+            parents[pid], known[pid] = int(stat[1]), (stat[19], told)
         tree = [self.root] if self.root in parents else []
         for each in tree:
             tree += [pid for pid, parent in parents.items() if parent == each]
@@ -99,7 +101,7 @@ class Trace:
 
     def agents(self) -> list[int]:
         """The agents that were seen, by their numbers on this machine; not what they fork for a moment."""
-        found = {pid for (pid, _), words in self.lives.items() if tuple(words[:2]) == AGENT}
+        found = {pid for (pid, _), words in self.lives.items() if words[0] == AGENT}
         return sorted(pid for pid in found if self.parents[pid] not in found)
 
     def left(self) -> list[str]:

@@ -192,6 +192,17 @@ class LocalNode:
         what = f"{argv[0]} on {self.name}"
         return self._start(argv, f"starting {what}", what, Lines(on_line), Lines(on_error_line), env or {})[1]
 
+    def spawn_agent(self, parcel: bytes, *, on_line: LineHandler, on_error_line: LineHandler) -> LocalProcess:
+        """Start the agent (`harness.runtime.base.AgentHost`): a fork of the node's pid 1, which has it loaded."""
+        what = f"the agent on {self.name}"
+        memory = os.memfd_create("parcel", os.MFD_CLOEXEC)
+        try:
+            os.write(memory, parcel)
+            on_stdout, on_stderr = Lines(on_line), Lines(on_error_line)
+            return self._start((), f"starting {what}", what, on_stdout, on_stderr, {}, agent=memory)[1]
+        finally:
+            os.close(memory)
+
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_seconds: float = 10.0) -> Completed:
         """Run a program to its end. After the timeout it and its children are killed, and HarnessError is raised."""
         stdout, stderr = bytearray(), bytearray()
@@ -218,7 +229,10 @@ class LocalNode:
         on_stdout: ChunkHandler,
         on_stderr: ChunkHandler,
         env: Mapping[str, str],
+        *,
+        agent: int | None = None,
     ) -> tuple[int, LocalProcess]:
+        """`agent`: the descriptor of a parcel, which is started in the place of a command line."""
         service = self.state.service
         own = self._tree or (service.tree if service is not None else None)
         assert own is not None, "a node has a tree or a service of its own"
@@ -229,15 +243,19 @@ class LocalNode:
         with self._lock:
             self._programs[number] = process
         try:
-            self._ask(
-                "spawn",
-                doing,
-                pipes.theirs,
-                number=number,
-                argv=list(argv),
-                env={**self._environment(own), **env},
-                in_service=self._tree is None,
-            )
+            environment = {**self._environment(own), **env}
+            if agent is not None:
+                self._ask("agent", doing, [*pipes.theirs, agent], number=number, env=environment)
+            else:
+                self._ask(
+                    "spawn",
+                    doing,
+                    pipes.theirs,
+                    number=number,
+                    argv=list(argv),
+                    env=environment,
+                    in_service=self._tree is None,
+                )
         except BaseException:
             with self._lock:
                 self._programs.pop(number, None)

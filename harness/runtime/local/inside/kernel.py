@@ -18,7 +18,8 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE = 32, 4096, 16384, 1 << 18, 1 << 19
 MNT_DETACH = 2
 
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 4, 24
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME, PR_CAPBSET_DROP = 1, 4, 15, 24
+_CAPABILITY_VERSION_3 = 0x20080522
 
 CAPABILITIES = {"DAC_OVERRIDE": 1, "KILL": 5, "NET_ADMIN": 12, "NET_RAW": 13, "SYS_PTRACE": 19}
 """Those that a program in a node may have, with their numbers (include/uapi/linux/capability.h)."""
@@ -91,3 +92,18 @@ def keep_capabilities(kept: Iterable[str]) -> None:
     for number in range(last + 1):
         if number not in numbers:
             prctl(PR_CAPBSET_DROP, number)
+
+
+def give_up_capabilities(kept: Iterable[str]) -> None:
+    """The same for this process as it is, which executes nothing: it has no others any more."""
+    kept = tuple(kept)
+    keep_capabilities(kept)
+    bits = sum(1 << CAPABILITIES[name] for name in kept)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    # Effective, permitted, inheritable: of the first 32, and of those behind them.
+    _call("giving up capabilities", "capset", header, (ctypes.c_uint32 * 6)(bits, bits, 0, 0, 0, 0))
+
+
+def name(word: str) -> None:
+    """What this process is called in lists of processes; 15 bytes at most."""
+    _call("prctl name", "prctl", PR_SET_NAME, ctypes.c_char_p(word.encode()), 0, 0, 0)

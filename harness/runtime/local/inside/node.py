@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from harness.runtime.local.inside import first, kernel, netlink, programs, roots, service, wire
+from harness.runtime.local.inside import first, kernel, netlink, programs, roots, service, warm, wire
 
 INTERFACE = "eth0"
 LEFTOVERS_SECONDS = 5.0
@@ -111,6 +111,16 @@ class _Node:
         else:
             kept = self._plan.capabilities
             pid = programs.start(argv, env, descriptors, lambda: kernel.keep_capabilities(kept))
+        self._programs[pid] = request["id"]
+        return {"pid": pid}
+
+    def _op_agent(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Start the agent as a fork of this process; its parcel is the last of the descriptors."""
+        *stdio, memory = descriptors
+        parcel, kept = warm.read(memory), self._plan.capabilities
+        pid = programs.fork(
+            "agent", request["env"], stdio, lambda: kernel.give_up_capabilities(kept), lambda: warm.run(parcel)
+        )
         self._programs[pid] = request["id"]
         return {"pid": pid}
 

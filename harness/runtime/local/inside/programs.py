@@ -1,9 +1,10 @@
-"""Starting programs: fork, make ready, exec; what fails on the way is told as an error of the start."""
+"""Starting programs: fork, make ready, and exec or go on; what fails on the way is told as an error of the start."""
 
 from __future__ import annotations
 
 import os
 import signal
+import traceback
 import warnings  # noqa: F401 - os.execvpe does so, in a root where there may be none (Python 3.13 has it not loaded yet)
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +27,48 @@ def start(
     `prepare` is run in the child, with the descriptors of this process still open. Returns when the program is
     executed. Raises NotStarted with the reason when it can't be.
     """
+
+    def become() -> None:
+        try:
+            os.execvpe(argv[0], list(argv), dict(env))
+        except FileNotFoundError as error:
+            where = f" (in {env.get('PATH', '')})" if "/" not in argv[0] and error.filename is None else ""
+            raise NotStarted(f"{argv[0]}: {error.strerror or error}{where}") from error
+
+    return _forked(stdio, prepare, become)
+
+
+def fork(
+    name: str,
+    env: Mapping[str, str],
+    stdio: Sequence[int],
+    prepare: Callable[[], None],
+    body: Callable[[], None],
+) -> int:
+    """The same with what is loaded here already: `body` is the program, in a fork of this process with this name.
+
+    It has no descriptor but its three, and this environment. What ends `body` ends it, an error with its traceback.
+    """
+
+    def become() -> None:
+        kernel.name(name)
+        os.environ.clear()
+        os.environ.update(env)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the pipe too over which NotStarted is told: it is started
+        code: object = 1
+        try:
+            body()
+        except SystemExit as end:
+            code = end.code
+        except BaseException:  # noqa: BLE001 - told where the harness hears it
+            traceback.print_exc()
+        finally:
+            os._exit(code if isinstance(code, int) else 1)
+
+    return _forked(stdio, prepare, become)
+
+
+def _forked(stdio: Sequence[int], prepare: Callable[[], None], become: Callable[[], None]) -> int:
     status, report = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -34,10 +77,7 @@ def start(
             ready_signals()
             prepare()
             place(stdio)
-            os.execvpe(argv[0], list(argv), dict(env))
-        except FileNotFoundError as error:
-            where = f" (in {env.get('PATH', '')})" if "/" not in argv[0] and error.filename is None else ""
-            os.write(report, f"{argv[0]}: {error.strerror or error}{where}".encode()[:4000])
+            become()
         except BaseException as error:  # noqa: BLE001 - told, and the child is gone
             os.write(report, kernel.said(error).encode()[:4000])
         finally:
