@@ -10,16 +10,18 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.errors import AgentError
+from harness.runtime.base import Process
 from nemesis import link as link_module
 from nemesis import parcel
 from nemesis.link import Link, gather, open_agent
-from tests.nemesis.nodes import NamespaceNode, Spawned, until
+from tests.nemesis.nodes import NamespaceNode, Spawned, until, why_not
 
 RESTLESS = "while true; do sleep 0.01; done"
 """A service that forks all the time, so that there is always a process that was not there a moment ago."""
@@ -69,6 +71,25 @@ def test_hello_tells_about_the_node(agent: Link) -> None:
     assert hello["recovered"] == []
 
 
+@pytest.fixture(scope="module")
+def serving() -> Iterator[tuple[Process, list[dict[str, Any]]]]:
+    """An agent without the harness' half of the link, and what it has answered; one for all the lines."""
+    if reason := why_not():
+        pytest.skip(reason)
+    node = NamespaceNode("n1")
+    try:
+        answers: list[dict[str, Any]] = []
+        process = node.spawn(
+            link_module.ARGV, on_line=lambda line: answers.append(json.loads(line)), on_error_line=lambda line: None
+        )
+        process.send(parcel.sent())
+        yield process, answers
+        process.close_stdin()
+        assert process.wait(10.0) == 0
+    finally:
+        node.close()
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -103,21 +124,19 @@ def test_hello_tells_about_the_node(agent: Link) -> None:
     ],
     ids=lambda line: line[:60].decode(errors="replace"),
 )
-def test_hostile_line_is_answered_with_an_error(node: NamespaceNode, line: bytes) -> None:
-    """Whatever comes over stdin, the agent answers with an error, serves on, and holds nothing."""
-    answers: list[dict[str, Any]] = []
-    process = node.spawn(
-        link_module.ARGV, on_line=lambda x: answers.append(json.loads(x)), on_error_line=lambda x: None
-    )
-    process.send(parcel.sent() + line + b"\n")
-    until(lambda: answers, "an answer")
-    assert "error" in answers[0]
+def test_hostile_line_is_answered_with_an_error(serving: tuple[Process, list[dict[str, Any]]], line: bytes) -> None:
+    """Whatever comes over stdin, and after whatever else, the agent answers with an error, serves on, and holds
+    nothing.
+    """
+    process, answers = serving
+    before = len(answers)
+    process.send(line + b"\n")
+    until(lambda: len(answers) > before, "an answer")
+    assert "error" in answers[before]
     process.send(b'{"id": "next", "op": "stats"}\n')
-    until(lambda: len(answers) == 2, "an answer to a good command")
-    assert answers[1]["id"] == "next"
-    assert answers[1]["ok"]["held"] == []
-    process.close_stdin()
-    assert process.wait(10.0) == 0
+    until(lambda: len(answers) == before + 2, "an answer to a good command")
+    assert answers[before + 1]["id"] == "next"
+    assert answers[before + 1]["ok"]["held"] == []
 
 
 def test_a_line_without_end_is_refused_not_kept(node: NamespaceNode) -> None:
