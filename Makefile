@@ -24,7 +24,7 @@ matrix: setup
 # Every test once. Those on nodes of any runtime run on `local`, where it can be had; else on Docker, as is said.
 test: setup
 	$(BIN)/fencepost images
-	$(BIN)/pytest -n 3 --dist loadgroup --listed-skips
+	$(BIN)/pytest -n 4 --dist loadgroup --listed-skips
 
 # What runs on nodes of any runtime, on Docker.
 test-docker: export FENCEPOST_RUNTIME = docker

@@ -1,10 +1,10 @@
-"""Where tests run, and which may run side by side: `make test` gives them three processes (pytest-xdist); docs/tests.md
+"""Where tests run, and which may run side by side: `make test` gives them four processes (pytest-xdist); docs/tests.md
 tells how to run a part.
 
 Tests on an engine mostly wait for it. They come in groups, each of which one process runs in its order: `images`, for
 what makes and removes images and looks after sites (image builds and removals beside each other make an engine lose
-sight of an image for a moment), and, for what only uses nodes, `trials`, `outside` (trials that others disturb) and
-`systems` (the real systems, and faults on them). As one group these took longer than all else together.
+sight of an image for a moment), and, for what only uses nodes, `runtime`, `trials`, `outside` (trials that others
+disturb) and `systems` (the real systems, and faults on them). As one group these took longer than all else together.
 On `local` nothing is lost sight of: there a group is a file, so that its tests share what they share, and whole trials,
 which share nothing, have none. Everything else runs wherever a process has time.
 """
@@ -37,6 +37,7 @@ settings.load_profile("fencepost")
 GROUPS = {
     "tests/trial/test_outside.py": "outside",
     "tests/trial/": "trials",
+    "tests/runtime/": "runtime",
     **dict.fromkeys(("tests/systems/", "tests/matrix/", "tests/nemesis/", "tests/workloads/"), "systems"),
 }
 """The group, on an engine, of what lies there, the first that fits; `images` everywhere else."""
