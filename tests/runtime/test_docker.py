@@ -72,7 +72,7 @@ def test_a_taken_range_is_passed_over(open_site: Callable[[], DockerSite], monke
 
     monkeypatch.setattr(network, "random_subnets", first_the_taken)
     assert open_site().network.subnets.ipv4 != taken.ipv4
-    assert len(calls) == 2
+    assert len(calls) >= 2  # the next may have been taken meanwhile by somebody who runs beside
 
 
 def test_a_full_pool_is_told(open_site: Callable[[], DockerSite], monkeypatch: pytest.MonkeyPatch) -> None:
