@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from harness.systems.base import Leadership, LeaseTerms
+from harness.systems.roles import Role
 from nemesis.bite import Bite, SeenHold, SeenRequest, SeenWait
+from nemesis.topology import Electorate
 
 StartReceipt = Literal["landed", "unproven", "skipped"]
 StopReceipt = Literal["undone", "unproven"]
@@ -54,6 +56,18 @@ class Environment(Protocol):
 
     def addresses(self, node: str) -> Sequence[str]:
         """All addresses of a node (IPv4, IPv6), the resource's included (name "resource")."""
+
+    roles: Sequence[Role]
+    """The roles that the system's nodes play; each is a target."""
+
+    def standing(self) -> Mapping[str, Sequence[str]]:
+        """Role -> the nodes that play it now, asked of the system this instant."""
+
+    def services(self, node: str) -> Sequence[str]:
+        """The names of the services on a node, the main one first; none on most contenders' nodes."""
+
+    def electorate(self, led: str | None) -> Electorate:
+        """Who decides who leads, and who can, when this one led."""
 
     def leader(self) -> str | None:
         """The server that leads now, asked of the system this instant; None when nobody is known to lead."""
@@ -120,14 +134,14 @@ class Environment(Protocol):
     def guarded(self, node: str) -> bool:
         """Whether the contender on this node stops by its own deadline."""
 
-    def client_port(self) -> int:
-        """The port on which the system's servers take clients; a probe connects to it."""
+    def client_port(self, node: str, service: str | None = None) -> int | None:
+        """The port on which a service (None: the main one) takes clients, for a probe; None where that isn't known."""
 
     def contender_pids(self, node: str) -> Sequence[int]:
         """The process ids of the contender on this node, in the node's pid namespace."""
 
-    def restart_service(self, node: str, *, keep_data: bool) -> None:
-        """Start a killed service again (the runtime's work); returns once it was started."""
+    def restart_service(self, node: str, *, keep_data: bool, service: str | None = None) -> None:
+        """Start a killed service (None: the main one) again (the runtime's work); returns once it was started."""
 
     def restart_contender(self, node: str) -> None:
         """Start the contender that was killed on this node again, under its number; returns once it is at work.

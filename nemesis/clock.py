@@ -20,7 +20,6 @@ from harness.errors import AgentError, UsageError
 from nemesis import targets
 from nemesis.base import Environment, Started, Stopped
 from nemesis.bite import Bite
-from nemesis.freeze import selection
 from nemesis.link import settle
 from nemesis.parameters import Parameters
 from nemesis.watched import Watched
@@ -47,6 +46,7 @@ class Clock(Watched):
         self.clocks = taken.choice("clocks", ("realtime", "monotonic", "both"))
         self.seed = taken.whole("seed", 0, 0, 2**63 - 1)
         self.patience = taken.number("patience", 0.0, 0.0, 600)
+        self.service = taken.other("service", targets.service_parameter, None)
         taken.done()
         if self.offset == 0:
             raise UsageError("clock: parameter 'offset' must not be 0: a jump by nothing is no fault")
@@ -63,17 +63,19 @@ class Clock(Watched):
         patience = self.patience or targets.patience_of(env)
         if not targets.on_contender(self.target):
             self._witness.summon(env, patience)  # a lease that can run out
-        hit = targets.resolve(env, self.target, random.Random(f"clock/{self.seed}"), patience=patience)
+        rng = random.Random(f"clock/{self.seed}")
+        hit = targets.resolve(env, self.target, rng, patience=patience, service=self.service)
         self._hit = hit
         self._watch(env)
         arguments = {"fault": self._name, "offset": self.offset, "clocks": self.clocks}
-        started = [env.agent(n).start("clock_set", **arguments, **selection(env, n)) for n in hit.nodes]
+        started = [env.agent(n).start("clock_set", **arguments, **hit.selection(env, n)) for n in hit.nodes]
         answers, errors = settle(started, 6.0)
         problems = [str(error) for error in errors.values()]
         for index, answer in answers.items():
             for process in answer["processes"]:
                 problems += [f"{hit.nodes[index]}, process {process['pid']}: {wrong}" for wrong in process["wrong"]]
         evidence = {
+            **hit.told,
             "offset": self.offset,
             "clocks": self.clocks,
             "moved": {hit.nodes[index]: answer for index, answer in answers.items()},
@@ -101,6 +103,8 @@ class Clock(Watched):
         """Immune where another clock decides. Else: was it read, and was a lease live that could run out by it?"""
         if self._hit.processes:
             return self._bite_contender(env, began_ns)
+        if not self._hit.hits_main(env):  # no lease is counted by it
+            return self._leading.bite(env, began_ns, ended_ns)
         return self._bite_servers(env, began_ns, ended_ns)
 
     def _moves(self, clock: str | None) -> bool:

@@ -9,8 +9,9 @@ from typing import Any
 
 from harness import registry
 from harness.errors import UsageError
+from harness.systems import roles
 from nemesis.base import Fault
-from nemesis.targets import NAME
+from nemesis.targets import NAME, is_role
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,9 @@ def parse(name: str) -> tuple[str, str]:
         return kind, ""
     if not target and name != kind:
         raise UsageError(f"{name!r} ends where a target should follow (one of {', '.join(allowed)})")
-    if target and target not in allowed and not NAME.fullmatch(target):
-        near = difflib.get_close_matches(target, allowed, n=1)
+    if target and target not in allowed and not NAME.fullmatch(target) and not is_role(target, allowed):
+        words = [*allowed, *(roles.known() if "leader" in allowed else ())]
+        near = difflib.get_close_matches(target, words, n=1)
         hint = f"did you mean {name_of(kind, near[0])}?" if near else f"targets: {', '.join(allowed)}, or a node's name"
         raise UsageError(f"unknown target {target!r} of {kind}; {hint}")
     return kind, target or allowed[0]
@@ -63,6 +65,8 @@ def make(kind: str, target: str, parameters: Mapping[str, Any]) -> Fault:
 
 def why_not(kind: str, target: str, *, system: str, servers: int) -> str | None:
     """None when the cell makes sense, else the rule by which it is left out, as a sentence."""
+    if kind != "none" and (lacks := roles.why_not(system, target)) is not None:
+        return lacks
     rule: str | None = registry.load("faults", kind).sensible(target, system=system, servers=servers)
     return rule
 

@@ -20,11 +20,6 @@ from nemesis.watched import Seeking
 from nemesis.witness import HOW
 
 
-def selection(env: Environment, node: str) -> dict[str, Any]:
-    """How the agent is told which processes are meant: a contender by its pids, a server's service as a whole."""
-    return {"pids": list(env.contender_pids(node))} if node in env.contenders else {}
-
-
 class Freeze(Seeking):
     """SIGSTOP to all processes of the service (or to the contender), SIGCONT at the end.
 
@@ -40,6 +35,7 @@ class Freeze(Seeking):
         taken = Parameters(self.kind, parameters)
         self.seed = taken.whole("seed", 0, 0, 2**63 - 1)
         self.patience = taken.number("patience", 0.0, 0.0, 600)
+        self.service = taken.other("service", targets.service_parameter, None)
         super().__init__(target, taken.choice("witness", HOW))
         taken.done()
         self._name = secrets.token_hex(4)
@@ -55,12 +51,16 @@ class Freeze(Seeking):
         patience = self.patience or targets.patience_of(env)
         if not targets.on_contender(self.target):
             self._witness.summon(env, patience)
-        hit = targets.resolve(env, self.target, random.Random(f"freeze/{self.seed}"), patience=patience)
+        rng = random.Random(f"freeze/{self.seed}")
+        hit = targets.resolve(env, self.target, rng, patience=patience, service=self.service)
         self._hit = hit
         self._watch(env, hit.nodes)
-        started = [env.agent(n).start("freeze", fault=self._name, **selection(env, n)) for n in hit.nodes]
+        started = [env.agent(n).start("freeze", fault=self._name, **hit.selection(env, n)) for n in hit.nodes]
         answers, errors = settle(started, 6.0)
-        evidence: dict[str, Any] = {"frozen": {hit.nodes[index]: answer for index, answer in answers.items()}}
+        evidence: dict[str, Any] = {
+            **hit.told,
+            "frozen": {hit.nodes[index]: answer for index, answer in answers.items()},
+        }
         if errors:
             return Started("unproven", hit.nodes, hit.processes, evidence, "; ".join(map(str, errors.values())))
         return Started("landed", hit.nodes, hit.processes, evidence)
@@ -80,6 +80,6 @@ class Freeze(Seeking):
 
     def bite(self, env: Environment, began_ns: int, ended_ns: int) -> Bite:
         """Of a contender: whether its lease ran out while it was frozen, or its turn came. Of servers: `leading`."""
-        if not self._hit.processes:
+        if not self._hit.processes:  # of a server, or of what a system has beside a contender
             return self._leading.bite(env, began_ns, ended_ns)
         return holding.bite(env, self.target, self._hit.nodes[0], began_ns, ended_ns, interrupted=self._early)

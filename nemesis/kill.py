@@ -21,7 +21,6 @@ from harness.errors import FencepostError, UsageError
 from nemesis import holding, targets
 from nemesis.base import Environment, Started, Stopped
 from nemesis.bite import Bite
-from nemesis.freeze import selection
 from nemesis.link import settle
 from nemesis.parameters import Parameters
 from nemesis.targets import Resolved
@@ -68,6 +67,7 @@ class Kill(Watched):
         self.down = taken.other("down", _down, usual)
         self.seed = taken.whole("seed", 0, 0, 2**63 - 1)
         self.patience = taken.number("patience", 0.0, 0.0, 600)
+        self.service = taken.other("service", targets.service_parameter, None)
         taken.done()
         self._name = secrets.token_hex(4)
         self._old: dict[str, set[tuple[int, int]]] = {}
@@ -96,17 +96,16 @@ class Kill(Watched):
         patience = self.patience or targets.patience_of(env)
         if self._short and not targets.on_contender(self.target):
             self._witness.summon(env, patience)  # a lease that it must still know of
-        return self._strike(
-            env, targets.resolve(env, self.target, random.Random(f"kill/{self.seed}"), patience=patience)
-        )
+        rng = random.Random(f"kill/{self.seed}")
+        return self._strike(env, targets.resolve(env, self.target, rng, patience=patience, service=self.service))
 
     def _strike(self, env: Environment, hit: Resolved) -> Started:
         self._hit = hit
         self._watch(env, hit.nodes)
-        answers, errors = settle([env.agent(node).start("kill", **selection(env, node)) for node in hit.nodes], 6.0)
+        answers, errors = settle([env.agent(n).start("kill", **hit.selection(env, n)) for n in hit.nodes], 6.0)
         for index, answer in answers.items():
             self._old[hit.nodes[index]] = {(each["pid"], each["started"]) for each in answer["processes"]}
-        evidence = {"killed": {hit.nodes[index]: answer for index, answer in answers.items()}}
+        evidence = {**hit.told, "killed": {hit.nodes[index]: answer for index, answer in answers.items()}}
         if errors:
             return Started("unproven", hit.nodes, hit.processes, evidence, "; ".join(map(str, errors.values())))
         return Started("landed", hit.nodes, hit.processes, evidence)
@@ -128,13 +127,18 @@ class Kill(Watched):
 
     def _restart(self, env: Environment, node: str) -> dict[str, Any]:
         try:
-            if node in self._old or not self._running(env, node):
-                env.restart_service(node, keep_data=self.keep_data)
+            for part in self._hit.parts(env, node):
+                if node in self._old or not self._running(env, node, part):
+                    env.restart_service(node, keep_data=self.keep_data, service=part)
             end = time.monotonic() + BACK_SECONDS
-            while not (fresh := self._running(env, node)):
-                if time.monotonic() > end:
-                    return {"error": f"no process of the service {BACK_SECONDS:g} s after it was started again"}
-                time.sleep(POLL_SECONDS)
+            fresh: list[dict[str, Any]] = []
+            for part in self._hit.parts(env, node):
+                while not (found := self._running(env, node, part)):
+                    if time.monotonic() > end:
+                        what = "the service" if len(env.services(node)) == 1 else part
+                        return {"error": f"no process of {what} {BACK_SECONDS:g} s after it was started again"}
+                    time.sleep(POLL_SECONDS)
+                fresh += found
             back_ns = self._takes_clients(env, node, end)
         except FencepostError as error:  # one server that doesn't come back must not keep the others from it
             return {"error": str(error)}
@@ -142,20 +146,27 @@ class Kill(Watched):
 
     def _takes_clients(self, env: Environment, node: str, end: float) -> int | None:
         """When it first took a client's connection again (ns of the history), by the agent on its node; or None."""
-        local = [["127.0.0.1", env.client_port()]]
+        port = env.client_port(node, self._hit.parts(env, node)[0])
+        if port is None:
+            return None
+        local = [["127.0.0.1", port]]
         while env.agent(node).call("probe", targets=local, timeout=PROBE_SECONDS)["results"] != ["connected"]:
             if time.monotonic() > end:
                 return None
             time.sleep(POLL_SECONDS)
         return env.now()
 
-    def _running(self, env: Environment, node: str) -> list[dict[str, Any]]:
-        """The processes of the service that are none of those killed, and not just about to be reaped."""
+    def _running(self, env: Environment, node: str, part: str) -> list[dict[str, Any]]:
+        """The processes of a service that are none of those killed, and not just about to be reaped."""
+        alone = len(env.services(node)) == 1
         old = self._old.get(node, set())
         return [
             {"pid": each["pid"], "comm": each["comm"]}
             for each in env.agent(node).call("processes")["processes"]
-            if each["role"] == "service" and (each["pid"], each["started"]) not in old and each["state"] not in "ZX"
+            if each["role"] == "service"
+            and (alone or each["service"] == part)
+            and (each["pid"], each["started"]) not in old
+            and each["state"] not in "ZX"
         ]
 
     def _restart_contender(self, env: Environment, node: str) -> dict[str, Any]:
@@ -181,6 +192,8 @@ class Kill(Watched):
         """
         if self._hit.processes:
             return self._bite_contender(env, began_ns, ended_ns)
+        if not self._hit.hits_main(env):  # it grants nothing itself
+            return self._leading.bite(env, began_ns, ended_ns)
         could, evidence = self._could_forget(env, began_ns)
         if could is not None:
             return Bite(True, could, evidence)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.systems.base import Leadership
+from harness.systems.roles import Role
 from nemesis.base import Environment
 from nemesis.bite import Bite, SeenRequest
 
@@ -49,9 +50,10 @@ NAMED = Aim("an election when it led, lost requests when contenders were connect
 """For a server by its name."""
 
 
-def aim(target: str) -> Aim:
-    """What a fault on this target is to bring about."""
-    return AIMS.get(target, NAMED)
+def aim(target: str, roles: Sequence[Role] = ()) -> Aim:
+    """What a fault on this target, which may be one of these roles, is to bring about."""
+    leads = any(role.leads and role.name == target for role in roles)
+    return AIMS.get("leader" if leads else target, NAMED)
 
 
 class Leading:
@@ -62,7 +64,7 @@ class Leading:
     """
 
     def __init__(self, target: str) -> None:
-        self._aim = aim(target)
+        self._target = target
         self._silent: Collection[str] = ()
         self.led: Leadership | None = None
         """Who led before."""
@@ -103,7 +105,8 @@ class Leading:
         if found:
             return Bite(True, "; ".join(found), evidence)
         reason = f"no leadership moved, and all {len(requests)} requests that were under way came to their end in time"
-        return Bite(False, f"{reason} (meant was: {self._aim.means})", evidence, self._aim.remedy)
+        meant = aim(self._target, env.roles)
+        return Bite(False, f"{reason} (meant was: {meant.means})", evidence, meant.remedy)
 
     def moved(self, env: Environment) -> tuple[str | None, dict[str, Any]]:
         """How leadership moved, as a sentence, or None; and the evidence. Asks all servers once more."""

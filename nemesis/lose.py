@@ -21,8 +21,8 @@ from nemesis.watched import Watched
 
 
 class Lose(Kill):
-    """SIGKILL to all processes of one server, which is never started again. A trial loses no more than one: another
-    is skipped.
+    """SIGKILL to all processes of one server, whatever services it has, which is never started again. A trial loses no
+    more than one: another is skipped.
 
     Receipt: none of its processes is there; at the end, still none.
     """
@@ -57,27 +57,30 @@ class Lose(Kill):
     def start(self, env: Environment) -> Started:
         """Kill it, where all the others run."""
         for node in env.servers:
-            if not self._running(env, node):
+            if not self._runs(env, node):
                 reason = f"{node} is gone already, and a trial loses no more than one server"
                 return Started("skipped", (), (), {"gone": [node]}, reason)
         patience = self.patience or targets.patience_of(env)
-        return self._strike(
-            env, targets.resolve(env, self.target, random.Random(f"lose/{self.seed}"), patience=patience)
-        )
+        rng = random.Random(f"lose/{self.seed}")
+        return self._strike(env, targets.resolve(env, self.target, rng, patience=patience, service=targets.EVERY))
 
     def stop(self, env: Environment) -> Stopped:
         """Nothing is started again: it is seen that it is gone, and who is left."""
         nodes = self._hit.nodes
         if not nodes:
             return Stopped("undone")
-        left = [node for node in env.servers if node not in nodes and self._running(env, node)]
-        here = [node for node in nodes if self._running(env, node)]
+        left = [node for node in env.servers if node not in nodes and self._runs(env, node)]
+        here = [node for node in nodes if self._runs(env, node)]
         evidence = {"gone": [node for node in nodes if node not in here], "left": left}
         if here:
             return Stopped("unproven", evidence, f"{', '.join(here)} runs again, and was to be gone for good")
         return Stopped(
             "undone", evidence, f"{', '.join(nodes)} is gone for good; {len(left)} of {len(env.servers)} left"
         )
+
+    def _runs(self, env: Environment, node: str) -> bool:
+        """Whether anything of a server does."""
+        return any(self._running(env, node, part) for part in env.services(node))
 
     def bite(self, env: Environment, began_ns: int, ended_ns: int) -> Bite:
         """See `nemesis.leading`."""

@@ -121,8 +121,12 @@ class Partition(Seeking):
         """Cut the links of a target; the cut, which links were dead already, and the evidence so far."""
         cut = self._cut(env, hit)
         nodes = [*env.servers, *env.contenders]
+        led = self._leading.led
         expected = topology.expect(
-            topology.after(topology.full([*nodes, RESOURCE]), cut), list(env.servers), list(env.contenders)
+            topology.after(topology.full([*nodes, RESOURCE]), cut),
+            list(env.servers),
+            list(env.contenders),
+            env.electorate(None if led is None else led.leader),
         )
         evidence: dict[str, Any] = {
             "topology": self.topology if not hit.processes else f"cut off from {self.away_from}",

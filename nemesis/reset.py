@@ -22,7 +22,6 @@ from harness.errors import AgentError, UsageError
 from nemesis import holding, targets
 from nemesis.base import Environment, Started, Stopped
 from nemesis.bite import Bite
-from nemesis.freeze import selection
 from nemesis.link import settle
 from nemesis.parameters import Parameters
 from nemesis.targets import Resolved
@@ -118,7 +117,7 @@ class Reset:
         """Server -> the contender's established connections to it, by the contender's node."""
         node = self._hit.nodes[0]
         owner = {address: server for server in env.servers for address in env.addresses(server)}
-        answer = env.agent(node).call("connections", peers=list(owner), **selection(env, node))
+        answer = env.agent(node).call("connections", peers=list(owner), **self._hit.selection(env, node))
         found: dict[str, list[Tuple4]] = {server: [] for server in env.servers}
         for local, port, remote, remote_port in answer["connections"]:
             found[owner[remote]].append((local, port, remote, remote_port))
@@ -175,7 +174,7 @@ class Reset:
         if not self._hit.nodes:
             return Stopped("undone")
         node = self._hit.nodes[0]
-        alive = selection(env, node)["pids"]
+        alive = self._hit.selection(env, node)["pids"]
         there = [r["pid"] for r in env.agent(node).call("processes")["processes"] if r["pid"] in alive]
         end = time.monotonic() + AGAIN_SECONDS
         while not (again := {server: len(each) for server, each in self._connections(env).items() if each}):

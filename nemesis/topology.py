@@ -106,10 +106,26 @@ def components(graph: Graph, nodes: Iterable[str]) -> list[set[str]]:
     return sorted((set(part) for part in nx.connected_components(mutual)), key=lambda part: (-len(part), sorted(part)))
 
 
-def leaders(graph: Graph, servers: Sequence[str]) -> list[str]:
-    """The servers that can lead: they talk to a majority directly, as Raft and Zab leaders must."""
-    need = len(servers) // 2 + 1
-    return [a for a in servers if sum(talks(graph, a, b) for b in servers) >= need]
+@dataclass(frozen=True)
+class Electorate:
+    """Who decides who leads, and who can: for most systems all servers, both. For others see `Quorum` of
+    harness/systems/roles.py.
+    """
+
+    voters: Sequence[str]
+    candidates: Sequence[str]
+    incumbent: str | None = None
+    """One that leads and goes on although it is cut off from the voters."""
+    forwards: bool = True
+    """Whether a server that doesn't lead passes requests on."""
+
+
+def leaders(graph: Graph, voters: Sequence[str], candidates: Sequence[str] | None = None) -> list[str]:
+    """Those of the candidates (the voters themselves) that can lead: they talk to a majority of the voters directly, as
+    Raft and Zab leaders must.
+    """
+    need = len(voters) // 2 + 1
+    return [a for a in candidates or voters if sum(talks(graph, a, b) for b in voters) >= need]
 
 
 @dataclass(frozen=True)
@@ -126,14 +142,23 @@ class Expectation:
     why: str
 
 
-def expect(graph: Graph, servers: Sequence[str], contenders: Sequence[str]) -> Expectation:
-    """Whether progress is to be expected: who can lead, and which contenders reach a leader or a server next to one."""
-    able = leaders(graph, servers)
+def expect(
+    graph: Graph, servers: Sequence[str], contenders: Sequence[str], electorate: Electorate | None = None
+) -> Expectation:
+    """Whether progress is to be expected: who can lead, and which contenders reach a leader or a server next to one
+    (where that one passes requests on).
+    """
+    who = electorate or Electorate(servers, servers)
+    able = leaders(graph, who.voters, who.candidates)
+    if who.incumbent is not None and who.incumbent not in able:
+        able = [who.incumbent, *able]  # it knows of no election
     parts = tuple(tuple(sorted(part)) for part in components(graph, servers))
-    serving = {server for server in servers if any(talks(graph, server, leader) for leader in able)}
+    serving = set(able)
+    if who.forwards:
+        serving = {server for server in servers if any(talks(graph, server, leader) for leader in able)}
     served = tuple(c for c in contenders if any(talks(graph, c, server) for server in serving))
     if not able:
-        why = f"no server talks to a majority of the {len(servers)}"
+        why = f"no server talks to a majority of the {len(who.voters)}"
     elif not served:
         why = f"{', '.join(able)} can lead, but no contender reaches a server that serves"
     else:

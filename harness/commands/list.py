@@ -18,6 +18,7 @@ def summaries(kind: str) -> dict[str, str]:
     """Name -> one line, for one kind. What fails to load is listed with the reason: a list must not hide it."""
     from harness import registry
     from harness.errors import FencepostError
+    from harness.systems import roles
 
     found: dict[str, str] = {}
     for name in registry.names(kind):
@@ -35,7 +36,8 @@ def summaries(kind: str) -> dict[str, str]:
             targets = ", ".join(f"{name}-{target}" for target in thing.targets) if thing.targets else name
             summary = f"{summary} [{targets}]"
         elif kind == "systems":
-            summary = f"{summary} [servers: {sizes(thing)}]"
+            known = ", ".join(role.name for role in roles.roles_of(thing()))
+            summary = f"{summary} [servers: {sizes(thing)}; roles: {known}]"
         found[name] = summary
     return found
 

@@ -1,8 +1,9 @@
 """Where nodes live: the small protocol that every runtime (Docker, SSH, local) answers.
 
 A runtime opens a *site*: the nodes of one trial on one network of their own. A node owns a network and a process
-namespace; programs are spawned on it over their stdio (the agent, the contenders), and at most one *service* (the
-container of the system under test) is joined to it. Nothing here knows what an agent or a lock is.
+namespace; programs are spawned on it over their stdio (the agent, the contenders), and *services* are joined to it:
+the containers of the system under test, each with a root and a life of its own. The first one is the node's *main*
+service; most nodes have no other. Nothing here knows what an agent or a lock is.
 
 All calls are synchronous and safe to call from several threads; `start_nodes` and friends work in parallel inside.
 Errors are `HarnessError` (something did not behave) or `RuntimeUnavailable` (the place can't be used at all).
@@ -14,6 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
+
+MAIN = "service"
+"""What the main service of a node is called as a part of it (`Seen.part`), whatever name its spec gives it."""
+NODE_PARTS = ("node", MAIN, "agent", "contender", "resource")
+"""Words that no service beside the main one may be called: they mean other things on a node."""
 
 LineHandler = Callable[[bytes], None]
 """Called with each line of output, without its newline, in order, from one reader thread. Must not block for long."""
@@ -38,7 +44,10 @@ class NodeSpec:
 
 @dataclass(frozen=True)
 class ServiceSpec:
-    """The program of the system under test on one node, run in its own image, unmodified and unprivileged.
+    """One program of the system under test on one node, run in its own image, unmodified and unprivileged.
+
+    `name` tells it from others on its node ("sentinel"); the only one, or the first, needs none. `port` is where it
+    takes clients, where that is known and another than the system's.
 
     `files` are written into the container before it first starts (absolute path -> content, root's, mode 0644).
     `command` replaces the image's CMD (not its entrypoint). `tmpfs` paths are memory, writable by every user, and empty
@@ -50,6 +59,8 @@ class ServiceSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
     tmpfs: Sequence[str] = ()
+    name: str = MAIN
+    port: int | None = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +76,8 @@ class Completed:
 class Seen:
     """Something that happened to a node, whoever did it: the runtime doesn't know which acts are the trial's own.
 
-    `part` is what it happened to: "node", or "service" for the program of the system (or of the resource). `what`:
+    `part` is what it happened to: "node", "service" for the main program of the system (or that of the resource), or
+    the name of another service of the node. `what`:
 
     - "paused": it stands still, with its memory and its connections, and may go on later;
     - "killed": it has ended, by whatever cause; "oom": the kernel took its memory for spent, and killed in it;
@@ -139,26 +151,48 @@ class Node(Protocol):
         on_line: LineHandler,
         on_error_line: LineHandler,
         env: Mapping[str, str] | None = None,
+        service: str | None = None,
     ) -> Process:
-        """Start a program with open stdio. Lines of its stdout and stderr go to the handlers."""
+        """Start a program with open stdio. Lines of its stdout and stderr go to the handlers.
 
-    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_seconds: float = 10.0) -> Completed:
+        With the name of a service it runs in that one's container, and sees what it sees: its programs, its files. It
+        ends when the service does. HarnessError when that doesn't run.
+        """
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        timeout_seconds: float = 10.0,
+        env: Mapping[str, str] | None = None,
+        service: str | None = None,
+    ) -> Completed:
         """Run a program to its end (slow: ~70 ms; for setup and looking, not for the hot path).
 
-        After the timeout it is killed, with its children, and HarnessError is raised.
+        After the timeout it is killed, with its children, and HarnessError is raised. `service` as for `spawn`.
         """
 
     def start_service(self, spec: ServiceSpec) -> None:
-        """Create the service and start it. Returns when it was started, not when it is healthy."""
+        """Create a service and start it. Returns when it was started, not when it is healthy.
 
-    def restart_service(self, *, keep_data: bool = True) -> None:
-        """Start the service again after it was killed; without its data it is created anew from the same spec."""
+        The first one is the main one. HarnessError when the node has one of that name already.
+        """
 
-    def service_running(self) -> tuple[bool, str]:
-        """Whether the service's main process runs, and the runtime's word on it ("running", "exited with code 137")."""
+    def restart_service(self, *, keep_data: bool = True, service: str | None = None) -> None:
+        """Start a service again after it was killed; without its data it is created anew from the same spec.
 
-    def logs(self) -> bytes:
-        """All output of the service so far, stdout and stderr together; of the node's own program without one."""
+        None here, and below, is the main one; HarnessError for a name that the node doesn't have.
+        """
+
+    def service_running(self, service: str | None = None) -> tuple[bool, str]:
+        """Whether its main process runs, and the runtime's word on it ("running", "exited with code 137")."""
+
+    def services(self) -> Sequence[str]:
+        """The names of the services that were started here, the main one first."""
+
+    def logs(self, service: str | None = None) -> bytes:
+        """All output of a service so far, stdout and stderr together; of the node's own program without one."""
 
     def how_to_enter(self) -> str:
         """The shell command with which a person looks inside this node."""

@@ -1,4 +1,4 @@
-"""One node of the Docker runtime: a pod of the node container and, joined to it, the container of the service."""
+"""One node of the Docker runtime: a pod of the node container and, joined to it, the container of each service."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from docker.types import EndpointConfig, Healthcheck, LogConfig
 from harness.engine import Engine, telling
 from harness.errors import HarnessError
 from harness.runtime import labels, removal
-from harness.runtime.base import Completed, LineHandler, NodeSpec, ServiceSpec
+from harness.runtime.base import MAIN, Completed, LineHandler, NodeSpec, ServiceSpec
 from harness.runtime.creations import Creations
 from harness.runtime.lines import Lines
 from harness.runtime.network import Network
-from harness.runtime.specs import check_files
+from harness.runtime.specs import check_files, check_name, which
 from harness.runtime.stdio import give_input, tail
 from harness.runtime.stream import ExecProcess, start_exec
 
@@ -72,10 +72,14 @@ class Place:
 
 @dataclass
 class _Service:
-    """A service on a node: its container, what it was made from, and what an earlier container of it had written."""
+    """A service on a node: its container, what it was made from, and what an earlier container of it had written.
+
+    `part` is how the container is labelled: MAIN, or the service's name.
+    """
 
     container: str
     spec: ServiceSpec
+    part: str = MAIN
     earlier_logs: bytes = b""
 
 
@@ -87,9 +91,9 @@ class DockerNode:
         self.engine = place.engine
         self._addresses = place.network.subnets.addresses(host_number)
         self._container = labels.container_name(place.site_id, spec.name)
-        self._service: _Service | None = None
+        self._services: dict[str, _Service] = {}
         if spec.service is not None:
-            self._service = _Service(self._container, spec.service)
+            self._services[spec.service.name] = _Service(self._container, spec.service)
 
     @property
     def name(self) -> str:
@@ -108,11 +112,12 @@ class DockerNode:
         on_line: LineHandler,
         on_error_line: LineHandler,
         env: Mapping[str, str] | None = None,
+        service: str | None = None,
     ) -> ExecProcess:
-        """Start a program with open stdio, in the node's own container. Its lines go to the handlers."""
+        """Start a program with open stdio, in the node's own container or a service's. Its lines go to the handlers."""
         return start_exec(
             self.engine,
-            self._container,
+            self._container_of(service),
             argv,
             f"{argv[0]} on {self.name}",
             on_stdout=Lines(on_line),
@@ -120,7 +125,15 @@ class DockerNode:
             env=[f"{key}={value}" for key, value in (env or {}).items()],
         )
 
-    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_seconds: float = 10.0) -> Completed:
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        timeout_seconds: float = 10.0,
+        env: Mapping[str, str] | None = None,
+        service: str | None = None,
+    ) -> Completed:
         """Run a program to its end. After the timeout it and its children are killed, and HarnessError is raised."""
         stdout, stderr = bytearray(), bytearray()
         mark = uuid.uuid4().hex
@@ -128,12 +141,12 @@ class DockerNode:
         what = f"{shlex.join(argv)} on {self.name}"
         process = start_exec(
             self.engine,
-            self._container,
+            self._container_of(service),
             argv,
             what,
             on_stdout=stdout.extend,
             on_stderr=stderr.extend,
-            env=[f"{_RUN_MARK}={mark}"],
+            env=[*(f"{key}={value}" for key, value in (env or {}).items()), f"{_RUN_MARK}={mark}"],
         )
         give_input(process, stdin, what)
         code = process.wait(max(0.0, deadline - time.monotonic()))
@@ -169,33 +182,33 @@ class DockerNode:
 
     def start_service(self, spec: ServiceSpec) -> None:
         """Create the service's container, joined to this node, and start it."""
-        if self._service is not None:
-            raise HarnessError(f"node {self.name} has a service already ({self._service.spec.image})")
-        service = _Service(labels.container_name(self.place.site_id, self.name, "service"), spec)
+        part = check_name(spec, self.name, self._services)
+        service = _Service(labels.container_name(self.place.site_id, self.name, part), spec, part)
         with self.place.starting():
             self.place.check()
             self._create_service(service)
-            self._service = service
+            self._services[spec.name] = service
             self.place.check()
             self._start(service.container)
 
-    def restart_service(self, *, keep_data: bool = True) -> None:
-        """Start the service again after it was killed; without its data it is created anew from the same spec."""
-        service = self._the_service()
+    def restart_service(self, *, keep_data: bool = True, service: str | None = None) -> None:
+        """Start a service again after it was killed; without its data it is created anew from the same spec."""
+        self._restart(self._the_service(service), keep_data)
+
+    def _restart(self, service: _Service, keep_data: bool) -> None:
         if keep_data:
             self._wait_exited(service)
         else:
             service.earlier_logs += self._container_logs(service.container)
             stayed = removal.remove_containers(self.engine, [service.container])
             if stayed:
-                raise HarnessError(f"the service on {self.name} can't be created anew: {stayed[0]}")
+                raise HarnessError(f"the {service.part} on {self.name} can't be created anew: {stayed[0]}")
             self._create_service(service)
         self._start(service.container)
 
-    def service_running(self) -> tuple[bool, str]:
+    def service_running(self, service: str | None = None) -> tuple[bool, str]:
         """Whether the service's main process runs, and the engine's word on it."""
-        service = self._the_service()
-        state = self._state(service.container)
+        state = self._state(self._the_service(service).container)
         if state is None:
             return False, "was removed"
         if state["Running"]:
@@ -205,11 +218,16 @@ class DockerNode:
             words += ", out of memory"
         return False, words + (f": {state['Error']}" if state.get("Error") else "")
 
-    def logs(self) -> bytes:
-        """All output of the service so far, stdout and stderr together; of the node's own program without one."""
-        if self._service is None:
+    def services(self) -> Sequence[str]:
+        """The names of the services that were started here, the main one first."""
+        return list(self._services)
+
+    def logs(self, service: str | None = None) -> bytes:
+        """All output of a service so far, stdout and stderr together; of the node's own program without one."""
+        if not self._services and service is None:
             return self._container_logs(self._container)
-        return self._service.earlier_logs + self._container_logs(self._service.container)
+        the = self._the_service(service)
+        return the.earlier_logs + self._container_logs(the.container)
 
     def how_to_enter(self) -> str:
         """The shell command with which a person looks inside this node."""
@@ -219,8 +237,8 @@ class DockerNode:
         """Create the node container and start it (`Site.start_nodes` calls this, in parallel)."""
         spec = self.spec
         self.place.check()
-        if self._service is not None:
-            self._create_service(self._service)
+        if self._services:
+            self._create_service(self._the_service(None))
         else:
             self._create(
                 self._container,
@@ -236,10 +254,12 @@ class DockerNode:
         self.place.check()
         self._start(self._container)
 
-    def _the_service(self) -> _Service:
-        if self._service is None:
-            raise HarnessError(f"node {self.name} has no service")
-        return self._service
+    def _the_service(self, name: str | None) -> _Service:
+        return which(name, self.name, self._services)
+
+    def _container_of(self, service: str | None) -> str:
+        """The container in which a program is started: the node's own, or that of a service."""
+        return self._container if service is None else self._the_service(service).container
 
     def _create_service(self, service: _Service) -> None:
         spec = service.spec
@@ -251,7 +271,7 @@ class DockerNode:
         self._create(
             service.container,
             self.place.reference(spec.image),
-            part="service",
+            part=service.part,
             command=list(spec.command) or None,
             environment=dict(spec.env),
             host_config=host_config,
@@ -301,12 +321,12 @@ class DockerNode:
         while True:
             state = self._state(service.container)
             if state is None:
-                raise HarnessError(f"the service on {self.name} was removed; it can only be created anew")
+                raise HarnessError(f"the {service.part} on {self.name} was removed; it can only be created anew")
             if not state["Running"]:
                 return
             if time.monotonic() > deadline:
                 raise HarnessError(
-                    f"the service on {self.name} is to be started again but still runs after "
+                    f"the {service.part} on {self.name} is to be started again but still runs after "
                     f"{EXITED_WITHIN_SECONDS:g} s ({state['Status']}); was it killed?"
                 )
             time.sleep(0.01)

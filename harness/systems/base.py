@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from harness.runtime.base import ServiceSpec
+from harness.runtime.base import Completed, ServiceSpec
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,40 @@ class Server(Protocol):
         With `read_bytes=1` it returns after the first chunk. Raises AgentError with the reason otherwise.
         """
 
+    def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        service: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout_seconds: float = 1.0,
+    ) -> Completed:
+        """Run a command in a service's container (None: the main one's), to its end: `etcdctl`, `psql -c`.
+
+        A process each time, 20 to 100 ms: for what is asked seldom. A password belongs into `env`. AgentError when it
+        can't be run, or doesn't end in time; an exit code is the caller's business.
+        """
+
+    def ask(
+        self,
+        argv: Sequence[str],
+        question: str,
+        until: str,
+        *,
+        service: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout_seconds: float = 1.0,
+    ) -> list[str]:
+        """Ask a program that is kept running in a service's container, and gets one question after the other: for what
+        is asked every 20 ms. `redis-cli`, `psql -At`.
+
+        `question` is what it reads, with all its newlines; what it answers are its lines before the one that is
+        `until`, which the question must make it print. It is started with the first question, and again when it has
+        ended; one that didn't answer in time is ended, so that no answer is taken for that to a later question.
+        AgentError then, and when it can't be started.
+        """
+
 
 @dataclass(frozen=True)
 class Leadership:
@@ -106,7 +140,8 @@ class Leadership:
 class System(Protocol):
     """A lock service under test. Register a class under the entry-point group `fencepost.systems`.
 
-    It should also have `terms` (`Termed` below); without it they are assumed from the ttl alone (`terms_of`).
+    It should also have `terms` (`Termed` below); without it they are assumed from the ttl alone (`terms_of`). Nodes of
+    several services, roles, quorums, and services beside the contenders: harness/systems/roles.py.
     """
 
     name: str
@@ -124,8 +159,14 @@ class System(Protocol):
     healthy_within_seconds: float
     """The deadline for `wait_healthy`, generous for a loaded machine; not the target."""
 
-    def plan(self, settings: Settings, nodes: Mapping[str, Sequence[str]]) -> dict[str, ServiceSpec]:
-        """The service for each node, from the names and addresses of all of them. Raises UsageError on a bad option."""
+    def plan(
+        self, settings: Settings, nodes: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, ServiceSpec | Sequence[ServiceSpec]]:
+        """The service for each node, from the names and addresses of all of them. Raises UsageError on a bad option.
+
+        Several services for a node where it has them, each with a name, the main one first: that is the one which a
+        fault on the node means unless it is told another.
+        """
 
     def recorded(self, settings: Settings) -> dict[str, Any]:
         """The settings that decide about safety and timing (ticks, elections, persistence), recorded.

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from harness.runtime.base import MAIN
 from nemesis.base import AgentLink
+
+ENDING = ("kill", "stop")
+"""What an agent does that ends processes."""
 
 
 class OwnActs:
@@ -18,47 +22,53 @@ class OwnActs:
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
         self._lock = threading.Lock()
-        self._open: dict[str, int] = {}
-        self._closed: list[tuple[str, int, int]] = []
+        self._open: dict[tuple[str, str], int] = {}
+        self._closed: list[tuple[tuple[str, str], int, int]] = []
 
-    def begin(self, node: str) -> None:
-        """The service on this node is about to be ended by us. Within an open span nothing changes."""
+    def begin(self, node: str, part: str = MAIN) -> None:
+        """A service on this node is about to be ended by us. Within an open span nothing changes.
+
+        `part` as in `harness.runtime.base.Seen`: MAIN, or the name of another service.
+        """
         with self._lock:
-            self._open.setdefault(node, self._now())
+            self._open.setdefault((node, part), self._now())
 
-    def end(self, node: str) -> None:
+    def end(self, node: str, part: str = MAIN) -> None:
         """It runs again: what ends it from now on isn't us. Nothing happens without an open span."""
         with self._lock:
-            began = self._open.pop(node, None)
+            began = self._open.pop((node, part), None)
             if began is not None:
-                self._closed.append((node, began, self._now()))
+                self._closed.append(((node, part), began, self._now()))
 
-    def opened(self) -> list[str]:
-        """The nodes on which a span is open."""
+    def opened(self) -> list[tuple[str, str]]:
+        """The nodes and parts on which a span is open."""
         with self._lock:
             return sorted(self._open)
 
-    def covers(self, node: str, moment: int) -> bool:
+    def covers(self, node: str, moment: int, part: str = MAIN) -> bool:
         """Whether what happened to the service on this node at this time (ns) was our doing."""
         with self._lock:
-            began = self._open.get(node)
+            began = self._open.get((node, part))
             if began is not None and began <= moment:
                 return True
-            return any(name == node and start <= moment <= stop for name, start, stop in self._closed)
+            return any(of == (node, part) and start <= moment <= stop for of, start, stop in self._closed)
 
 
 class Notes(Protocol):
     """Who is told of an order to kill: `OwnActs` for services; for a contender, whoever listens to it."""
 
-    def begin(self, node: str) -> None:
+    def begin(self, node: str, part: str = MAIN) -> None:
         """What is to be killed on this node is about to be ended by us."""
 
 
 class ActingLink:
-    """The link to an agent, as a fault gets it: an order to kill is noted before it is sent."""
+    """The link to an agent, as a fault gets it: an order to end something is noted before it is sent.
 
-    def __init__(self, link: AgentLink, acts: Notes) -> None:
-        self._link, self._acts = link, acts
+    `services`: those of the node, the main one first; `contender` is told of orders that name processes.
+    """
+
+    def __init__(self, link: AgentLink, acts: Notes, services: Sequence[str] = (), contender: Notes | None = None):
+        self._link, self._acts, self._services, self._contender = link, acts, list(services), contender
 
     @property
     def node(self) -> str:
@@ -72,7 +82,7 @@ class ActingLink:
 
     def call(self, op: str, *, timeout_seconds: float = 5.0, **arguments: Any) -> dict[str, Any]:
         """One command and its answer."""
-        self._note(op)
+        self._note(op, arguments)
         return self._link.call(op, timeout_seconds=timeout_seconds, **arguments)
 
     def close(self) -> None:
@@ -81,9 +91,20 @@ class ActingLink:
 
     def start(self, op: str, **arguments: Any) -> Any:
         """Send a command without waiting."""
-        self._note(op)
+        self._note(op, arguments)
         return self._link.start(op, **arguments)
 
-    def _note(self, op: str) -> None:
-        if op == "kill":
-            self._acts.begin(self.node)
+    def _note(self, op: str, arguments: Mapping[str, Any]) -> None:
+        if op not in ENDING:
+            return
+        if "pids" in arguments:
+            if self._contender is not None:
+                self._contender.begin(self.node)
+            return
+        for name in arguments.get("services") or self._services or [MAIN]:
+            self._acts.begin(self.node, part_of(name, self._services))
+
+
+def part_of(service: str, services: Sequence[str]) -> str:
+    """What a service is called as a part of its node (`harness.runtime.base.Seen`)."""
+    return MAIN if not services or service == services[0] else service

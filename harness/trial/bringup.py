@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from harness import registry, secrets
 from harness.errors import HarnessError
-from harness.runtime.base import NodeSpec, Runtime
+from harness.runtime.base import Node, NodeSpec, Runtime
+from harness.systems import roles
 from harness.systems.base import Settings, System
 from harness.trial import resource
 from harness.trial.cluster import Cluster
@@ -49,7 +50,7 @@ class BringUp:
             image=self._system.image,
             options=secrets.reveal(config.system_options),
         )
-        names = [f"n{number}" for number in range(1, config.servers + 1)]
+        names = roles.node_names(self._system, settings)
         self._system.plan(settings, dict.fromkeys(names, ("192.0.2.1",)))  # a bad option ends it before any node
         # One start-up at a time on this machine: side by side they take longer each than one after the other.
         try:
@@ -80,12 +81,22 @@ class BringUp:
             prepared = pool.submit(self._lane.prepare, config.contenders, logs)
             running.server_nodes += self._lane.site.start_nodes([NodeSpec(name=name) for name in names])
             running.agents.update(self._lane.open_agents(running.server_nodes, logs))
-            running.cluster = Cluster(self._system, settings, running.server_nodes, running.agents)
+            beside: Sequence[Node] = ()
+            if roles.has_beside(self._system, settings, names):
+                prepared.result()  # what is beside the contenders must know their addresses
+                running.agents.update(self._lane.agents)
+                beside = self._lane.contender_nodes
+            running.cluster = Cluster(self._system, settings, running.server_nodes, running.agents, beside)
             running.cluster.start()
             began = time.monotonic()
             prepared.result()
         running.agents.update(self._lane.agents)
+        running.cluster.start_beside()
         record.data["epoch"] = running.clock.start(next(iter(running.agents.values())))
+        record.data["services"] = {
+            node: {name: spec.image for name, spec in services.items()}
+            for node, services in running.cluster.plan.items()
+        }
         for role, nodes in (("server", running.server_nodes), ("contender", self._lane.contender_nodes)):
             for node in nodes:
                 record.data["nodes"][node.name] = {"role": role, "addresses": list(node.addresses)}

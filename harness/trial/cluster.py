@@ -1,16 +1,23 @@
-"""The servers of one trial, bound to their agents: what a system sees of them, and waiting until they are healthy."""
+"""The servers of one trial, bound to their agents: what a system sees of them, and waiting until they are healthy.
+
+A server is a node with all services on it. The services that a system has beside contenders are started here, too.
+"""
 
 from __future__ import annotations
 
 import base64
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 
 from harness import redaction
-from harness.errors import AgentError, NotHealthy
-from harness.runtime.base import Node
+from harness.errors import AgentError, HarnessError, NotHealthy
+from harness.runtime.base import Completed, Node, ServiceSpec
+from harness.systems import roles
 from harness.systems.base import HttpReply, Leadership, Server, Settings, System
+from harness.trial.conversation import ASKING, Conversation
 from nemesis.base import AgentLink
 
 POLL_SECONDS = 0.1
@@ -23,6 +30,8 @@ class AgentServer:
     node: Node
     agent: AgentLink
     settings: Settings
+    _conversations: dict[tuple[str | None, ...], Conversation] = field(default_factory=dict, compare=False)
+    _opening: threading.Lock = field(default_factory=threading.Lock, compare=False)
 
     @property
     def name(self) -> str:
@@ -55,22 +64,99 @@ class AgentServer:
         )
         return base64.b64decode(answer["data"])
 
+    def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        service: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout_seconds: float = 1.0,
+    ) -> Completed:
+        within = service or self.node.services()[0]
+        try:
+            return self.node.run(
+                argv, stdin=stdin, timeout_seconds=timeout_seconds, env={**(env or {}), **ASKING}, service=within
+            )
+        except HarnessError as error:
+            raise AgentError(str(error)) from error
+
+    def ask(
+        self,
+        argv: Sequence[str],
+        question: str,
+        until: str,
+        *,
+        service: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout_seconds: float = 1.0,
+    ) -> list[str]:
+        with self._opening:
+            within = service or self.node.services()[0]
+            conversation = self._conversations.setdefault(
+                (within, *argv), Conversation(self.node, within, argv, env or {})
+            )
+        return conversation.ask(question, until, timeout_seconds)
+
+    def close(self) -> None:
+        """End the programs that are kept running to be asked."""
+        for conversation in self._conversations.values():
+            conversation.close()
+
 
 class Cluster:
-    """The running servers of the system under test."""
+    """The running servers of the system under test.
 
-    def __init__(self, system: System, settings: Settings, nodes: Sequence[Node], agents: Mapping[str, AgentLink]):
+    `beside`: the nodes of contenders, for the services that some systems have there.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        settings: Settings,
+        nodes: Sequence[Node],
+        agents: Mapping[str, AgentLink],
+        beside: Sequence[Node] = (),
+    ):
         self.system, self.settings = system, settings
         self.nodes = {node.name: node for node in nodes}
         self.servers: list[Server] = [AgentServer(node, agents[node.name], settings) for node in nodes]
+        contenders = {node.name: node.addresses for node in beside}
+        self.plan = roles.services_of(system, settings, self.addresses(), contenders)
+        self.beside = {node.name: node for node in beside if self.plan.get(node.name)}
+        """The contender nodes that have services of the system's own."""
+        self._beside: list[Server] = [AgentServer(node, agents[node.name], settings) for node in self.beside.values()]
 
     def start(self) -> None:
-        """Start the service on every node, in parallel inside the runtime's own limits."""
-        from concurrent.futures import ThreadPoolExecutor
+        """Start all services of the servers, the nodes in parallel inside the runtime's own limits."""
+        self._start(self.nodes)
 
-        plan = self.system.plan(self.settings, self.addresses())
-        with ThreadPoolExecutor(max_workers=len(self.nodes)) as pool:
-            list(pool.map(lambda name: self.nodes[name].start_service(plan[name]), plan))
+    def start_beside(self) -> None:
+        """Start those beside the contenders."""
+        self._start(self.beside)
+
+    def _start(self, nodes: Mapping[str, Node]) -> None:
+        def start(node: Node) -> None:
+            for spec in self.plan[node.name].values():  # the first one is the main one
+                node.start_service(spec)
+
+        if nodes:
+            with ThreadPoolExecutor(max_workers=len(nodes)) as pool:
+                list(pool.map(start, nodes.values()))
+
+    def close(self) -> None:
+        """End the programs that are kept running to be asked. The services run on."""
+        for server in (*self.servers, *self._beside):
+            if isinstance(server, AgentServer):
+                server.close()
+
+    def node(self, name: str) -> Node:
+        """The node of a server, or of a contender that has services beside it."""
+        return self.nodes[name] if name in self.nodes else self.beside[name]
+
+    def services(self, node: str) -> Mapping[str, ServiceSpec]:
+        """The services of a node by name, the main one first; none for most contenders."""
+        return self.plan.get(node, {})
 
     def addresses(self) -> dict[str, tuple[str, ...]]:
         """Node name -> its addresses."""
@@ -87,7 +173,7 @@ class Cluster:
         next_look_at_processes = began + 1.0
         while True:
             check()
-            healthy, seen = self.system.healthy(self.servers)
+            healthy, seen = self._look()
             elapsed = time.monotonic() - began
             if healthy:
                 return elapsed
@@ -102,18 +188,31 @@ class Cluster:
             time.sleep(POLL_SECONDS)
 
     def _raise_if_ended(self, seen: str) -> None:
-        for name, node in self.nodes.items():
-            running, word = node.service_running()
-            if not running:
-                tail = redaction.raw(node.logs())[-400:].decode(errors="replace").strip()
-                raise NotHealthy(
-                    f"{self.system.name} on {name} ended while it was starting: it {word} (seen: {seen}); "
-                    f"its last words: {tail or 'none'}"
-                )
+        for name, node in (*self.nodes.items(), *self.beside.items()):
+            for service in self.plan[name]:
+                running, word = node.service_running(service)
+                if not running:
+                    tail = redaction.raw(node.logs(service))[-400:].decode(errors="replace").strip()
+                    raise NotHealthy(
+                        f"{service} on {name} ended while it was starting: it {word} (seen: {seen}); "
+                        f"its last words: {tail or 'none'}"
+                    )
+
+    def _look(self) -> tuple[bool, str]:
+        """One look at the servers, and, once they are well, at what is beside the contenders."""
+        healthy, seen = self.system.healthy(self.servers)
+        if healthy and self._beside and isinstance(self.system, roles.Accompanies):
+            healthy, also = self.system.beside_healthy(self._beside)
+            seen = f"{seen}; beside the contenders: {also}"
+        return healthy, seen
 
     def leader(self) -> str | None:
         """Who leads now; asked of all servers this instant."""
         return self.leadership().leader
+
+    def standing(self) -> Mapping[str, Sequence[str]]:
+        """Who plays which role now; asked of all servers this instant."""
+        return roles.standing(self.system, self.servers)
 
     def leadership(self, but: Collection[str] = ()) -> Leadership:
         """Who leads, with what each server said; `but` isn't asked."""

@@ -12,7 +12,7 @@ import json
 import math
 import random
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,12 @@ from harness import registry, secrets
 from harness.errors import ConfigError, UsageError
 from harness.expectations import Verdict
 from harness.images import from_environment, why_not
+from harness.systems import roles
 from harness.systems.base import LeaseTerms, Settings, sizes, terms_of
 from harness.trial.timing import timing
 from nemesis import faults
 from nemesis.schedule import Schedule
-from nemesis.targets import NAME
+from nemesis.targets import EVERY, NAME, on_contender
 from workloads.validate import BadConfig
 
 SLUG_PART = 40
@@ -340,9 +341,12 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
         if (reason := why_not(reference)) is not None:
             raise bad(f"images.{name}", reason)
     settings = Settings(config.ttl, servers, system.image, options)
+    contenders = [f"c{number}" for number in range(config.contenders)]
     try:
+        names = roles.node_names(system(), settings)
         # Addresses from the range for documentation: only the options are looked at.
-        system().plan(settings, {f"n{number}": ("192.0.2.1",) for number in range(1, servers + 1)})
+        made_up = ("192.0.2.1",)
+        plan = roles.services_of(system(), settings, dict.fromkeys(names, made_up), dict.fromkeys(contenders, made_up))
     except UsageError as error:
         raise bad("system_options", str(error)) from error
     try:
@@ -354,15 +358,14 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
         faults.make(kind, target, revealed("fault_options"))
     except UsageError as error:
         raise bad("fault", str(error)) from error
-    nodes = [
-        *(f"n{number}" for number in range(1, servers + 1)),
-        *(f"c{number}" for number in range(config.contenders)),
-    ]
+    nodes = [*names, *contenders]
     if NAME.fullmatch(target) and target not in nodes:
         raise bad("fault", f"this trial has no node {target!r} (nodes: {', '.join(nodes)})")
     rule = faults.why_not(kind, target, system=config.system, servers=servers)
     if rule is not None:
         raise bad("fault", f"{config.system} x {config.fault} makes no sense: {rule}")
+    if (reason := _lacks(plan, target, config.fault_options.get("service"), names, contenders)) is not None:
+        raise bad("fault_options.service", reason)
 
     try:
         schedule = filled.make_schedule()
@@ -378,6 +381,24 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
     for name, value in config.expect.items():
         check_expectation(name, value, path=path, key=_dotted(key, f"expect.{name}"))
     return filled
+
+
+def _lacks(
+    plan: roles.Plan, target: str, service: object, servers: Sequence[str], contenders: Sequence[str]
+) -> str | None:
+    """None when what a fault is aimed at has the service that it names, else what there is."""
+    if service is None:
+        return None
+    among = contenders if on_contender(target) else servers
+    among = [target] if target in among else among
+    known = list(dict.fromkeys(name for node in among for name in plan.get(node, ())))
+    where = f"beside {target if target in contenders else 'a contender'}" if on_contender(target) else "on a server"
+    where = f"on {target}" if target in servers else where
+    if not known:
+        return f"there is no service {where} (without it, the fault means the contender itself)"
+    if service == EVERY or service in known:
+        return None
+    return f"there is no service {service!r} {where} (there: {', '.join(known)}, or {EVERY})"
 
 
 def _not_granted(config: TrialConfig, terms: LeaseTerms) -> str | None:

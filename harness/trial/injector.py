@@ -9,9 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from harness.errors import FencepostError
-from harness.runtime.base import Node
+from harness.runtime.base import MAIN, Node
+from harness.systems import roles
 from harness.systems.base import Leadership, LeaseTerms, terms_of
-from harness.trial.acts import ActingLink, OwnActs
+from harness.systems.roles import Role
+from harness.trial.acts import ActingLink, OwnActs, part_of
 from harness.trial.cluster import Cluster
 from harness.trial.contenders import Contender
 from harness.trial.live import Hold
@@ -19,6 +21,7 @@ from harness.trial.recorder import Recorder
 from nemesis.base import AgentLink, Bites, Fault, Looks, Seeks, Started, Stopped
 from nemesis.bite import Bite, SeenHold, SeenRequest, SeenWait, Tally
 from nemesis.targets import NoTarget
+from nemesis.topology import Electorate
 
 LASTING_TTLS = 3.0
 """A holder that goes on for so long outlives its lease on every system here; Consul may take two ttls and a delay."""
@@ -53,6 +56,7 @@ class TrialEnvironment:
         self.servers: Sequence[str] = list(cluster.nodes)
         self.contenders: Mapping[str, int] = {name: c.process for name, c in self._contenders.items()}
         self.system = cluster.system.name
+        self.roles: Sequence[Role] = roles.roles_of(cluster.system)
         self._nodes = {process: name for name, process in self.contenders.items()}
         self.holds_until_told = all(contender.holds_until_told for contender in contenders)
         self._orders = itertools.count(1)
@@ -61,8 +65,9 @@ class TrialEnvironment:
         self._terms = terms_of(cluster.system, cluster.settings)
 
     def agent(self, node: str) -> AgentLink:
-        notes = _Doomed(self._contenders[node]) if node in self._contenders else self._acts
-        return ActingLink(self._agents[node], notes)
+        contender = self._contenders.get(node)
+        doomed = None if contender is None else _Doomed(contender)
+        return ActingLink(self._agents[node], self._acts, self.services(node), doomed)
 
     def addresses(self, node: str) -> Sequence[str]:
         if node == self._resource.name:
@@ -73,6 +78,25 @@ class TrialEnvironment:
 
     def leader(self) -> str | None:
         return self._cluster.leader()
+
+    def standing(self) -> Mapping[str, Sequence[str]]:
+        return self._cluster.standing()
+
+    def services(self, node: str) -> Sequence[str]:
+        return list(self._cluster.services(node))
+
+    def electorate(self, led: str | None) -> Electorate:
+        quorum = roles.quorum_of(self._cluster.system)
+
+        def having(service: str | None) -> list[str]:
+            return [node for node in self.servers if service is None or service in self._cluster.services(node)]
+
+        return Electorate(
+            voters=having(quorum.voters),
+            candidates=having(quorum.candidates),
+            incumbent=led if quorum.holds_on else None,
+            forwards=quorum.forwards,
+        )
 
     def holder(self) -> str | None:
         hold = self._recorder.live.holder()
@@ -179,16 +203,22 @@ class TrialEnvironment:
     def guarded(self, node: str) -> bool:
         return (self._contenders[node].hello or {}).get("margin_seconds") is not None
 
-    def client_port(self) -> int:
-        return self._cluster.system.port
+    def client_port(self, node: str, service: str | None = None) -> int | None:
+        specs = self._cluster.services(node)
+        main = next(iter(specs))
+        name = service or main
+        usual = self._cluster.system.port if name == main and node in self.servers else None
+        return specs[name].port or usual
 
     def contender_pids(self, node: str) -> Sequence[int]:
         return self._contenders[node].pids()
 
-    def restart_service(self, node: str, *, keep_data: bool) -> None:
-        self._acts.begin(node)
-        self._cluster.nodes[node].restart_service(keep_data=keep_data)
-        self._acts.end(node)
+    def restart_service(self, node: str, *, keep_data: bool, service: str | None = None) -> None:
+        services = self.services(node)
+        part = part_of(service or services[0], services)
+        self._acts.begin(node, part)
+        self._cluster.node(node).restart_service(keep_data=keep_data, service=service)
+        self._acts.end(node, part)
 
     def restart_contender(self, node: str) -> None:
         self._check()
@@ -203,10 +233,10 @@ class TrialEnvironment:
             self.let_go(node)
         for contender in self._contenders.values():
             contender.spare()
-        for node in self._acts.opened():
-            running, _ = self._cluster.nodes[node].service_running()
+        for node, part in self._acts.opened():
+            running, _ = self._cluster.node(node).service_running(None if part == MAIN else part)
             if running:
-                self._acts.end(node)
+                self._acts.end(node, part)
 
 
 class _Doomed:
@@ -215,7 +245,7 @@ class _Doomed:
     def __init__(self, contender: Contender) -> None:
         self._contender = contender
 
-    def begin(self, node: str) -> None:
+    def begin(self, node: str, part: str = MAIN) -> None:
         """Its end is ours from now on."""
         self._contender.doom()
 

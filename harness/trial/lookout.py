@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
 from harness.errors import FencepostError, HarnessError
-from harness.runtime.base import Node, Seen, Site, Watch
+from harness.runtime.base import MAIN, NODE_PARTS, Node, Seen, Site, Watch
 from harness.trial.acts import OwnActs
 from harness.trial.beats import Beats
 from harness.trial.clock import HistoryClock
@@ -135,12 +135,16 @@ class Lookout:
             return "the resource"
         if part == "node":
             return f"node {node}"
-        return f"{self._system} on {node}" if contender is None else f"contender {contender.process} on {node}"
+        if part not in NODE_PARTS and not part.startswith("process "):
+            return f"{part} on {node}"
+        if contender is None or part == MAIN:
+            return f"{self._system} on {node}"
+        return f"contender {contender.process} on {node}"
 
     def _seen(self, seen: Seen) -> None:
         """Something that the runtime saw, by the wall clock of the nodes' machine."""
         at = seen.wall_ns + self._beats.boot_ahead_ns - self._clock.epoch_ns
-        if seen.part == "service" and seen.what in ENDED and self.acts.covers(seen.node, at):
+        if seen.part != "node" and seen.what in ENDED and self.acts.covers(seen.node, at, seen.part):
             return
         if seen.over:
             self.outsiders.finish(seen.node, seen.part, seen.what, at, seen.detail, restored=seen.restored)

@@ -25,6 +25,8 @@ WORDS: Mapping[str, str] = {
 """`what` in the history -> what happened, in a sentence about who it happened to."""
 SHOWN = 4
 """How much of what showed it a sentence lists; faults.jsonl has all."""
+SIGNS = ("agent", "contender")
+"""Parts whose end may be but the first sign of more."""
 ENDED = ("killed", "oom")
 STILL = ("paused", "deaf", *ENDED)
 
@@ -81,13 +83,14 @@ class Outsiders:
         with self._lock:
             standing = self._standing(node, (what, *ENDED) if what in ENDED else (what,))
             if standing is not None:
-                if part == "node" or (part == "service" and "node" not in standing.parts):
+                if part == "node" or (part not in SIGNS and "node" not in standing.parts):
                     standing.who = self.names(node, part)  # an agent that is gone was only the first sign of it
                 standing.parts.add(part)
                 standing.seen.append(seen)
                 return
             contender = self.contenders.get(node)
-            hit = [] if contender is None or part == "agent" else [contender]
+            itself = part in ("node", "contender") or part.startswith("process ")  # not a service beside it
+            hit = [contender] if contender is not None and itself else []
             self._start(what, [node], hit, self.names(node, part), at, {part}, seen)
 
     def finish(self, node: str, part: str, what: str, at: int, seen: str, *, restored: bool = True) -> None:

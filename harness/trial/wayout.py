@@ -121,19 +121,28 @@ class WayOut:
     def collect_logs(self) -> None:
         """What the services on servers and resource have printed, into the trial's folder."""
         nodes = list(self._running.server_nodes)
+        if self._running.cluster is not None:
+            nodes += self._running.cluster.beside.values()
         if self._lane.has_resource:
             nodes.append(self._lane.resource)
         if not nodes:
             return
         with ThreadPoolExecutor(max_workers=len(nodes)) as pool:
-            collected = {node.name: pool.submit(node.logs) for node in nodes}
-        for name, log in collected.items():
-            with self._record.guard(f"collecting the log of {name}"):  # one that is lost loses no other
-                (self._record.log_folder(name) / "service.log").write_bytes(redaction.raw(log.result()))
+            collected = {
+                (node.name, "service" if number == 0 else service): pool.submit(node.logs, service)
+                for node in nodes
+                for number, service in enumerate(node.services() or [None])
+            }
+        for (name, part), log in collected.items():
+            with self._record.guard(f"collecting the log of {part} on {name}"):  # one that is lost loses no other
+                (self._record.log_folder(name) / f"{part}.log").write_bytes(redaction.raw(log.result()))
 
     def take_down(self) -> None:
         """Remove what doesn't outlive the trial, or say how to look inside when all is kept."""
-        lane, servers = self._lane, self._running.server_nodes
+        lane, servers, cluster = self._lane, self._running.server_nodes, self._running.cluster
+        if cluster is not None:
+            cluster.close()
+            lane.replace(cluster.beside)  # with what was beside it, a contender's node is no other trial's
         if self._keep and lane.opened:
             lane.site.keep()
             self.kept = [f"{node.name}: {node.how_to_enter()}" for node in [*servers, *lane.contender_nodes]]

@@ -18,7 +18,7 @@ from nemesis.agent.journal import Journal
 from nemesis.agent.probes import Listeners, probe, shout
 from nemesis.agent.processes import Stat, all_processes, is_same, thread_states
 from nemesis.agent.requests import http_request, tcp_request
-from nemesis.agent.roles import Roles, Selection
+from nemesis.agent.roles import Roles, Selection, service_name
 from nemesis.agent.signals import freeze, kill, thaw
 from nemesis.agent.watching import Watching
 
@@ -105,6 +105,8 @@ class Agent(object):
             row = {"pid": pid, "parent": stat.parent, "comm": stat.comm, "state": stat.state, "started": stat.started}
             row["threads"] = "".join(sorted(set(thread_states(pid).values())))
             row["role"] = self.roles.role(pid, everyone, ours)
+            if row["role"] == "service":
+                row["service"] = service_name(pid)
             rows.append(row)
         return {"processes": rows}
 

@@ -14,6 +14,7 @@ from harness.systems.base import Leadership, LeaseTerms
 from nemesis.bite import SeenHold, SeenRequest, SeenWait
 from nemesis.link import Link, open_agent
 from tests.nemesis.nodes import NamespaceNode, Spawned, until
+from tests.nemesis.usual import Usual
 
 PORT = 2379
 SERVICE = [
@@ -40,7 +41,7 @@ CONTENDER = [
 """It stays connected to the servers that it is told."""
 
 
-class SmallTrial:
+class SmallTrial(Usual):
     """What a fault sees of a trial (nemesis.base.Environment). Who leads and who holds is set by the test."""
 
     system = "pretend"
@@ -83,9 +84,9 @@ class SmallTrial:
 
     def _start(self, server: str) -> None:
         self.nodes[server].service(SERVICE)
-        until(lambda: self.services(server), f"the service on {server}")
+        until(lambda: self.processes(server), f"the service on {server}")
 
-    def services(self, server: str) -> list[dict[str, object]]:
+    def processes(self, server: str) -> list[dict[str, object]]:
         """The processes of the service on a server, as its agent lists them."""
         return [r for r in self.links[server].call("processes")["processes"] if r["role"] == "service"]
 
@@ -147,13 +148,13 @@ class SmallTrial:
     def guarded(self, node: str) -> bool:
         return self.guards
 
-    def client_port(self) -> int:
+    def client_port(self, node: str, service: str | None = None) -> int | None:
         return PORT
 
     def contender_pids(self, node: str) -> Sequence[int]:
         return [self._contender_pids[node]]
 
-    def restart_service(self, node: str, *, keep_data: bool) -> None:
+    def restart_service(self, node: str, *, keep_data: bool, service: str | None = None) -> None:
         self.restarted.append((node, keep_data))
         self._start(node)
 

@@ -23,10 +23,12 @@ from harness import registry
 from harness.errors import AgentError
 from harness.runtime.base import Node, NodeSpec
 from harness.systems.base import Leadership, LeaseTerms, Settings
+from harness.systems.roles import services_of
 from nemesis import faults
 from nemesis.link import Link, open_agent
 from tests import place
 from tests.nemesis.nodes import until
+from tests.nemesis.usual import Usual
 
 pytestmark = pytest.mark.nodes
 
@@ -34,7 +36,7 @@ SYSTEMS = ("consul", "etcd", "redis", "zookeeper")
 START_SECONDS = 60.0
 
 
-class Single:
+class Single(Usual):
     """One server of one system on a pod, and the trial that a fault sees of it."""
 
     contenders: dict[str, int] = {}  # noqa: RUF012 - the protocol has it so
@@ -70,13 +72,13 @@ class Single:
     def now(self) -> int:
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
-    def client_port(self) -> int:
+    def client_port(self, node: str, service: str | None = None) -> int | None:
         return int(self.port)
 
     def contender_pids(self, node: str) -> Sequence[int]:
         return []
 
-    def restart_service(self, node: str, *, keep_data: bool) -> None:
+    def restart_service(self, node: str, *, keep_data: bool, service: str | None = None) -> None:
         self.node.restart_service(keep_data=keep_data)
 
     # what the service says
@@ -136,7 +138,8 @@ def services() -> Iterator[dict[str, Single]]:
         for name, node, link in zip(SYSTEMS, nodes, links, strict=True):
             system = registry.load("systems", name)()
             settings = Settings(ttl_seconds=2.0, servers=1, image=system.image)
-            node.start_service(system.plan(settings, {node.name: node.addresses})[node.name])
+            (spec,) = services_of(system, settings, {node.name: node.addresses}, {})[node.name].values()
+            node.start_service(spec)
             found[name] = Single(name, node, link)
         for single in found.values():
             until(single.answers, f"{single.system} to serve", START_SECONDS)

@@ -182,10 +182,10 @@ def test_freeze_of_servers(env: SmallTrial, target: str, nodes: tuple[str, ...],
     started = fault.start(env)
     assert (started.receipt, started.targets, started.processes) == ("landed", nodes, processes)
     for server in env.servers:
-        threads = {row["threads"] for row in env.services(server)}
+        threads = {row["threads"] for row in env.processes(server)}
         assert (threads == {"T"}) if server in nodes else ("T" not in "".join(map(str, threads)))
     assert fault.stop(env).receipt == "undone"
-    assert "T" not in "".join(str(row["threads"]) for server in env.servers for row in env.services(server))
+    assert "T" not in "".join(str(row["threads"]) for server in env.servers for row in env.processes(server))
 
 
 def test_freeze_of_the_holder(env: SmallTrial) -> None:
@@ -253,16 +253,16 @@ def test_freeze_of_a_dead_service_is_unproven(env: SmallTrial) -> None:
 
 def test_kill_and_restart(env: SmallTrial) -> None:
     """After a kill nothing of the service is there; at its end there are processes that none of the old ones is."""
-    before = {(row["pid"], row["started"]) for row in env.services("n1")}
+    before = {(row["pid"], row["started"]) for row in env.processes("n1")}
     fault = faults.make("kill", "leader", {"keep_data": False})
     started = fault.start(env)
     assert (started.receipt, started.targets) == ("landed", ("n1",))
-    assert env.services("n1") == []
+    assert env.processes("n1") == []
     env.restarted.clear()
     stopped = fault.stop(env)
     assert stopped.receipt == "undone", stopped
     assert env.restarted == [("n1", False)]
-    assert before.isdisjoint({(row["pid"], row["started"]) for row in env.services("n1")})
+    assert before.isdisjoint({(row["pid"], row["started"]) for row in env.processes("n1")})
 
 
 def test_a_server_that_is_lost_stays_lost(env: SmallTrial) -> None:
@@ -272,7 +272,7 @@ def test_a_server_that_is_lost_stays_lost(env: SmallTrial) -> None:
     assert (started.receipt, started.targets) == ("landed", ("n1",))
     env.restarted.clear()
     stopped = fault.stop(env)
-    assert (stopped.receipt, env.restarted, env.services("n1")) == ("undone", [], [])
+    assert (stopped.receipt, env.restarted, env.processes("n1")) == ("undone", [], [])
     others = [node for node in env.servers if node != "n1"]
     assert stopped.evidence == {"gone": ["n1"], "left": others}
     assert stopped.reason == f"n1 is gone for good; {len(others)} of {len(env.servers)} left"
@@ -282,7 +282,7 @@ def test_a_server_that_is_lost_stays_lost(env: SmallTrial) -> None:
     assert (skipped.receipt, skipped.targets) == ("skipped", ())
     assert "n1 is gone already" in str(skipped.reason)
     assert another.stop(env).receipt == "undone"
-    assert len(env.services(others[0])) > 0
+    assert len(env.processes(others[0])) > 0
 
     env.restart_service("n1", keep_data=True)
     told = fault.stop(env)
@@ -356,7 +356,7 @@ def test_reset_of_one_without_connections_is_unproven(env: SmallTrial, monkeypat
 def test_kill_that_is_not_followed_by_a_start_is_unproven(env: SmallTrial, monkeypatch: pytest.MonkeyPatch) -> None:
     """A service that does not come back is told."""
     monkeypatch.setattr("nemesis.kill.BACK_SECONDS", 0.2)
-    monkeypatch.setattr(env, "restart_service", lambda node, keep_data: None)
+    monkeypatch.setattr(env, "restart_service", lambda node, keep_data, service=None: None)
     fault = faults.make("kill", "leader", {})
     assert fault.start(env).receipt == "landed"
     stopped = fault.stop(env)
@@ -404,7 +404,7 @@ def test_a_dead_agent_is_an_unproven_receipt_not_a_crash(env: SmallTrial, kind: 
     assert "n1" in str(stopped.reason)
     env.links["n1"].close()
     env.links["n1"] = open_agent(env.nodes["n1"])
-    assert "T" not in "".join(str(row["threads"]) for row in env.services("n1"))
+    assert "T" not in "".join(str(row["threads"]) for row in env.processes("n1"))
 
 
 def test_none_does_nothing(env: SmallTrial) -> None:

@@ -16,9 +16,10 @@ from harness.errors import UsageError
 from nemesis import faults, targets
 from nemesis.bite import SeenWait
 from nemesis.schedule import SPREAD, Schedule, Window
+from tests.nemesis.usual import Usual
 
 
-class Roles:
+class Roles(Usual):
     """An environment that only knows who is who."""
 
     system = "pretend"

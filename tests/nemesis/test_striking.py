@@ -21,6 +21,7 @@ from nemesis.clock import Clock
 from nemesis.kill import Kill
 from nemesis.leading import Leading
 from nemesis.reset import Reset
+from tests.nemesis.usual import Usual
 
 S = 1_000_000_000
 TERMS = LeaseTerms(2.0, 0.0, 0.0, 2.0, 2.5, 1.0, "monotonic", "it counts by that", False, "it keeps nothing")
@@ -75,7 +76,7 @@ class Agent:
 
 
 @dataclass
-class Told:
+class Told(Usual):
     """A trial as a fault sees it (nemesis.base.Environment), that is only told of."""
 
     servers: Sequence[str] = ("n1", "n2", "n3")
@@ -141,13 +142,13 @@ class Told:
     def guarded(self, node: str) -> bool:
         return self.guards
 
-    def client_port(self) -> int:
+    def client_port(self, node: str, service: str | None = None) -> int | None:
         return 1234
 
     def contender_pids(self, node: str) -> Sequence[int]:
         return [50]
 
-    def restart_service(self, node: str, *, keep_data: bool) -> None:
+    def restart_service(self, node: str, *, keep_data: bool, service: str | None = None) -> None:
         self.restarted.append(node)
 
     def restart_contender(self, node: str) -> None:

@@ -400,7 +400,7 @@ def test_out_of_memory_is_told_from_any_other_kill(open_site: Callable[[], Any],
     node.start_service(ServiceSpec("node", command=["python3", "-c", GREEDY]))
     seen: list[Seen] = []
     with site.watch(seen.append, print) as watch:
-        process = node.state.service.process
+        process = node.state.services["service"].process
         (small_memory / "cgroup.procs").write_text(str(process))
         Path(f"/proc/{process}/root/go").touch()
         eventually("its end", lambda: seen)

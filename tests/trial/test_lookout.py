@@ -155,7 +155,7 @@ def test_what_happens_between_our_kill_and_our_restart_is_ours() -> None:
     acts.begin("n1")
     clock.seconds = 101
     acts.begin("n1")  # the restart, which is an act too
-    assert acts.opened() == ["n1"]
+    assert acts.opened() == [("n1", "service")]
     assert acts.covers("n1", 200 * S), "it is open"
     acts.end("n1")
     acts.end("n1")
@@ -169,7 +169,7 @@ class Sent:
     node, alive = "n1", True
 
     def __init__(self, acts: OwnActs) -> None:
-        self.acts, self.seen = acts, []  # type: OwnActs, list[tuple[str, list[str]]]
+        self.acts, self.seen = acts, []  # type: OwnActs, list[tuple[str, list[tuple[str, str]]]]
 
     def call(self, op: str, *, timeout_seconds: float = 5.0, **arguments: Any) -> dict[str, Any]:
         self.seen.append((op, self.acts.opened()))
@@ -189,7 +189,19 @@ def test_an_order_to_kill_is_noted_before_it_is_sent() -> None:
     link = ActingLink(sent, acts)
     link.call("freeze")
     link.start("kill")
-    assert sent.seen == [("freeze", []), ("kill", ["n1"])]
+    assert sent.seen == [("freeze", []), ("kill", [("n1", "service")])]
+
+
+def test_an_order_to_end_one_service_is_noted_for_that_one() -> None:
+    """The one beside it is nobody's to end; a contender is told where its processes are meant."""
+    acts, doomed = OwnActs(Clock().now), OwnActs(Clock().now)
+    ActingLink(Sent(acts), acts, ["redis", "sentinel"], doomed).start("kill", services=["sentinel"])
+    assert acts.opened() == [("n1", "sentinel")]
+    ActingLink(Sent(acts), acts, ["redis", "sentinel"], doomed).start("kill", services=["redis"])
+    assert acts.opened() == [("n1", "sentinel"), ("n1", "service")]
+    assert doomed.opened() == []
+    ActingLink(Sent(acts), acts, [], doomed).call("kill", pids=[17])
+    assert doomed.opened() == [("n1", "service")]
 
 
 # -- gaps -------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""One node of the runtime `local`: the pid 1 of its namespaces, what it runs, and its service."""
+"""One node of the runtime `local`: the pid 1 of its namespaces, what it runs, and its services."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.runtime.lines import ChunkHandler, Lines
 from harness.runtime.local.channel import Channel, Switchboard
 from harness.runtime.local.inside import wire
 from harness.runtime.local.program import KILLED_WITH_ITS_NODE, LocalProcess, Pipes
-from harness.runtime.specs import check_files
+from harness.runtime.specs import check_files, check_name, which
 from harness.runtime.stdio import give_input, tail
 from harness.trees import Tree
 
@@ -60,10 +60,15 @@ class Ended:
 
 @dataclass
 class ServiceState:
-    """A service on a node. `life` counts from when it was created anew, `generation` its starts."""
+    """A service on a node. `life` counts from when it was created anew, `generation` its starts. `log` is a descriptor.
+
+    `part` is what it is called as a part of the node: MAIN, or its name.
+    """
 
     spec: ServiceSpec
     tree: Tree
+    part: str
+    log: int
     life: int = 1
     generation: int = 0
     fresh: bool = True
@@ -82,13 +87,16 @@ class NodeState:
     ready: bool = False
     fatal: str | None = None
     ended: Ended | None = None
-    service: ServiceState | None = None
+    services: dict[str, ServiceState] = field(default_factory=dict)
+    """By name, the main one first."""
     changed: threading.Condition = field(default_factory=threading.Condition)
 
 
 @dataclass(frozen=True)
 class Happened:
-    """A part of a node ("node" or "service") has ended, or (`ended` is None) was started again; ns since 1970."""
+    """A part of a node ("node", "service", or another service's name) has ended, or (`ended` is None) was started
+    again; ns since 1970.
+    """
 
     part: str
     ended: Ended | None
@@ -110,9 +118,7 @@ class LocalNode:
         self._channel: Channel | None = None
         self._programs: dict[int, LocalProcess] = {}
         self._lock = threading.Lock()  # guards the one above
-        self._starting = threading.Lock()  # one start of the service at a time
-        self._log = _append_only_memory()
-        weakref.finalize(self, os.close, self._log)
+        self._starting = threading.Lock()  # one start of a service at a time
         self.state = NodeState()
         self._listeners: list[HappenedHandler] = []
 
@@ -130,9 +136,10 @@ class LocalNode:
         """Hear from now on what happens; first what is not as it should be already."""
         with self.state.changed:
             self._listeners.append(handler)
-            service, ended = self.state.service, self.state.ended
-            if service is not None and service.ended is not None:
-                handler(self, Happened("service", service.ended, service.ended.wall_ns))
+            ended = self.state.ended
+            for service in self.state.services.values():
+                if service.ended is not None:
+                    handler(self, Happened(service.part, service.ended, service.ended.wall_ns))
             if ended is not None:
                 handler(self, Happened("node", ended, ended.wall_ns))
 
@@ -176,7 +183,7 @@ class LocalNode:
         if not self.state.ready:
             raise HarnessError(f"node {self.name} can't be made: {self.state.fatal or 'its pid 1 has ended'}")
         if self.spec.service is not None:
-            self._begin_service(self.spec.service)
+            self.start_service(self.spec.service)
 
     # -- programs -----------------------------------------------------------------------------------------------------
 
@@ -187,10 +194,11 @@ class LocalNode:
         on_line: LineHandler,
         on_error_line: LineHandler,
         env: Mapping[str, str] | None = None,
+        service: str | None = None,
     ) -> LocalProcess:
-        """Start a program with open stdio. Its lines go to the handlers."""
+        """Start a program with open stdio, on the node or in the root of a service. Its lines go to the handlers."""
         what = f"{argv[0]} on {self.name}"
-        return self._start(argv, f"starting {what}", what, Lines(on_line), Lines(on_error_line), env or {})[1]
+        return self._start(argv, f"starting {what}", what, Lines(on_line), Lines(on_error_line), env or {}, service)[1]
 
     def spawn_agent(self, parcel: bytes, *, on_line: LineHandler, on_error_line: LineHandler) -> LocalProcess:
         """Start the agent (`harness.runtime.base.AgentHost`): a fork of the node's pid 1, which has it loaded."""
@@ -199,16 +207,26 @@ class LocalNode:
         try:
             os.write(memory, parcel)
             on_stdout, on_stderr = Lines(on_line), Lines(on_error_line)
-            return self._start((), f"starting {what}", what, on_stdout, on_stderr, {}, agent=memory)[1]
+            return self._start((), f"starting {what}", what, on_stdout, on_stderr, {}, None, agent=memory)[1]
         finally:
             os.close(memory)
 
-    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_seconds: float = 10.0) -> Completed:
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        timeout_seconds: float = 10.0,
+        env: Mapping[str, str] | None = None,
+        service: str | None = None,
+    ) -> Completed:
         """Run a program to its end. After the timeout it and its children are killed, and HarnessError is raised."""
         stdout, stderr = bytearray(), bytearray()
         what = f"{shlex.join(argv)} on {self.name}"
         deadline = time.monotonic() + timeout_seconds
-        number, process = self._start(argv, f"{what} could not be started", what, stdout.extend, stderr.extend, {})
+        number, process = self._start(
+            argv, f"{what} could not be started", what, stdout.extend, stderr.extend, env or {}, service
+        )
         give_input(process, stdin, what)
         code = process.wait(max(0.0, deadline - time.monotonic()))
         if code is None:
@@ -229,12 +247,13 @@ class LocalNode:
         on_stdout: ChunkHandler,
         on_stderr: ChunkHandler,
         env: Mapping[str, str],
+        service: str | None,
         *,
         agent: int | None = None,
     ) -> tuple[int, LocalProcess]:
         """`agent`: the descriptor of a parcel, which is started in the place of a command line."""
-        service = self.state.service
-        own = self._tree or (service.tree if service is not None else None)
+        within = None if service is None and self._tree is not None else self._the_service(service)
+        own = self._tree if within is None else within.tree
         assert own is not None, "a node has a tree or a service of its own"
         channel = self._the_channel()
         number = channel.number()
@@ -254,7 +273,7 @@ class LocalNode:
                     number=number,
                     argv=list(argv),
                     env=environment,
-                    in_service=self._tree is None,
+                    in_service=None if within is None else within.part,
                 )
         except BaseException:
             with self._lock:
@@ -273,32 +292,31 @@ class LocalNode:
 
     def start_service(self, spec: ServiceSpec) -> None:
         """Start the service in its own root, in this node's network and among its processes."""
-        if self.state.service is not None:
-            raise HarnessError(f"node {self.name} has a service already ({self.state.service.spec.image})")
-        self._begin_service(spec)
-
-    def _begin_service(self, spec: ServiceSpec) -> None:
         self.place.check()
         check_files(spec)
-        service = ServiceState(spec, self.place.tree(spec.image))
-        self.state.service = service
+        part = check_name(spec, self.name, self.state.services)
+        log = _append_only_memory()
+        service = ServiceState(spec, self.place.tree(spec.image), part, log)
+        weakref.finalize(service, os.close, log)
+        self.state.services[spec.name] = service
         with self._starting:
             self._start_service(service)
 
-    def restart_service(self, *, keep_data: bool = True) -> None:
-        """Start the service again after it was killed; without its data it is created anew from the same spec."""
-        service = self._the_service()
+    def restart_service(self, *, keep_data: bool = True, service: str | None = None) -> None:
+        """Start a service again after it was killed; without its data it is created anew from the same spec."""
+        again = self._the_service(service)
         with self._starting:
             if keep_data:
-                self._await_end(service)
+                self._await_end(again)
             else:
-                self._ask("end_service", f"ending the service on {self.name}")
-                self._await_end(service)
+                what = f"the {again.part} on {self.name}"
+                self._ask("end_service", f"ending {what}", part=again.part)
+                self._await_end(again)
                 self.place.channel.ask(
-                    "forget", f"removing the data of the service on {self.name}", name=self.name, life=service.life
+                    "forget", f"removing the data of {what}", name=self.name, part=again.part, life=again.life
                 )
-                service.life, service.fresh = service.life + 1, True
-            self._start_service(service)
+                again.life, again.fresh = again.life + 1, True
+            self._start_service(again)
 
     def _start_service(self, service: ServiceState) -> None:
         tree, spec = service.tree, service.spec
@@ -307,12 +325,13 @@ class LocalNode:
             service.generation += 1
             service.ended, service.process, service.started_ns = None, None, time.time_ns()
             if again:
-                self._tell("service", None, service.started_ns)
+                self._tell(service.part, None, service.started_ns)
         try:
             self._ask(
                 "service",
-                f"starting the service on {self.name}",
-                [self._log],
+                f"starting the {service.part} on {self.name}",
+                [service.log],
+                part=service.part,
                 generation=service.generation,
                 life=service.life,
                 argv=[*tree.entrypoint, *(spec.command or tree.command)],
@@ -334,31 +353,34 @@ class LocalNode:
         with self.state.changed:
             if not self.state.changed.wait_for(lambda: service.ended is not None, EXITED_WITHIN_SECONDS):
                 raise HarnessError(
-                    f"the service on {self.name} is to be started again but still runs after "
+                    f"the {service.part} on {self.name} is to be started again but still runs after "
                     f"{EXITED_WITHIN_SECONDS:g} s (running); was it killed?"
                 )
 
-    def service_running(self) -> tuple[bool, str]:
+    def service_running(self, service: str | None = None) -> tuple[bool, str]:
         """Whether the service's main process runs, and how it ended if not."""
-        service = self._the_service()
-        if service.ended is None:
-            return True, "running"
-        return False, f"exited with code {service.ended.code}"
+        ended = self._the_service(service).ended
+        return (True, "running") if ended is None else (False, f"exited with code {ended.code}")
 
-    def logs(self) -> bytes:
-        """All output of the service so far, stdout and stderr together; a node without one has none."""
-        return os.pread(self._log, os.fstat(self._log).st_size, 0)
+    def services(self) -> Sequence[str]:
+        """The names of the services that were started here, the main one first."""
+        return list(self.state.services)
 
-    def _the_service(self) -> ServiceState:
-        if self.state.service is None:
-            raise HarnessError(f"node {self.name} has no service")
-        return self.state.service
+    def logs(self, service: str | None = None) -> bytes:
+        """All output of a service so far, stdout and stderr together; a node without one has none."""
+        if not self.state.services and service is None:
+            return b""
+        log = self._the_service(service).log
+        return os.pread(log, os.fstat(log).st_size, 0)
+
+    def _the_service(self, name: str | None) -> ServiceState:
+        return which(name, self.name, self.state.services)
 
     def how_to_enter(self) -> str:
         """The shell command with which a person looks inside this node."""
         inside = self.state.pid
-        if self._tree is None and self.state.service is not None:
-            inside = self.state.service.process or inside
+        if self._tree is None and self.state.services:
+            inside = self._the_service(None).process or inside
         # In two steps: from util-linux 2.41 on the others come before a user namespace that is named by its file, which
         # only root may. And the one of a service is no place to look around from: nobody has any right in it.
         return (
@@ -388,7 +410,8 @@ class LocalNode:
                 process.exited(message["code"])
             return
         with self.state.changed:
-            service = self.state.service
+            part = message.get("part")
+            service = next((each for each in self.state.services.values() if each.part == part), None)
             if "ready" in message:
                 self.state.ready, self.state.pid = True, sender
             elif "fatal" in message:
@@ -403,8 +426,8 @@ class LocalNode:
         """Its pid 1 is gone, and everything on the node with it."""
         with self.state.changed:
             ended = self.state.ended = Ended(KILLED_WITH_ITS_NODE, time.time_ns())
-            if self.state.service is not None:
-                self._service_ended(self.state.service, ended)
+            for service in self.state.services.values():
+                self._service_ended(service, ended)
             self._tell("node", ended, ended.wall_ns)
             self.state.changed.notify_all()
         with self._lock:
@@ -415,7 +438,7 @@ class LocalNode:
     def _service_ended(self, service: ServiceState, ended: Ended) -> None:
         if service.ended is None:
             service.ended = ended
-            self._tell("service", ended, ended.wall_ns)
+            self._tell(service.part, ended, ended.wall_ns)
 
 
 def _append_only_memory() -> int:

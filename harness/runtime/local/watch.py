@@ -31,7 +31,8 @@ class _Known:
     """What was told of one node."""
 
     ended: bool = False
-    service_ended_as: str = "killed"
+    ended_as: dict[str, str] = field(default_factory=dict)
+    """Of each service, as a part of the node: how it ended last."""
     paused: bool = False
     connected: bool = True
 
@@ -124,12 +125,12 @@ class LocalWatch:
             known = self._known[node.name]
             if happened.ended is None:
                 detail = "it was started again"
-                self._tell(node, happened.part, known.service_ended_as, True, happened.wall_ns, detail)
+                ended_as = known.ended_as.get(happened.part, "killed")
+                self._tell(node, happened.part, ended_as, True, happened.wall_ns, detail)
                 return
             what, detail = self._how(happened.ended)
-            if happened.part == "service":
-                known.service_ended_as = what
-            else:
+            known.ended_as[happened.part] = what
+            if happened.part == "node":
                 known.ended = True
                 detail = "its first process is gone, and all with it"
             self._tell(node, happened.part, what, False, happened.wall_ns, detail)

@@ -1,4 +1,4 @@
-"""The pid 1 of a node: it reaps what ends, starts programs and the service, and tells the harness of both.
+"""The pid 1 of a node: it reaps what ends, starts programs and services, and tells the harness of both.
 
 Single-threaded. It speaks with the harness over a socket of its own, and goes on when that has ended: a site that was
 kept outlives its harness.
@@ -65,8 +65,8 @@ class _Node:
         self._sock: socket.socket | None = sock
         self._programs: dict[int, int] = {}
         """Process id -> the request that started it."""
-        self._service: service.Service | None = None
-        self._generation = 0
+        self._services: dict[str, tuple[service.Service, int]] = {}
+        """Those that run, by part ("service", or a name): each with the number of its start."""
         self._woken = first.woken_by_children()
 
     def serve(self) -> None:
@@ -101,12 +101,12 @@ class _Node:
     # -- what the harness asks for ------------------------------------------------------------------------------------
 
     def _op_spawn(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """Start a program on the node, or (`in_service`) in the root of its service."""
+        """Start a program on the node, or in the root of one of its services (`in_service`)."""
         argv, env = request["argv"], request["env"]
-        if request["in_service"]:
-            if self._service is None:
-                raise programs.NotStarted("its service does not run")
-            with open(f"/proc/{self._service.pid}/ns/mnt") as mounts:
+        if (part := request["in_service"]) is not None:
+            if part not in self._services:
+                raise programs.NotStarted(f"its {part} does not run")
+            with open(f"/proc/{self._services[part][0].pid}/ns/mnt") as mounts:
                 pid = programs.start(argv, env, descriptors, lambda: _enter_service(mounts.fileno()))
         else:
             kept = self._plan.capabilities
@@ -130,23 +130,25 @@ class _Node:
         return {"killed": 0 if pid is None else _kill_all(lambda: _family(pid))}
 
     def _op_service(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """Start the service; it must not run. `life` names the folder in which what it writes is kept."""
-        if self._service is not None:
+        """Start a service; it must not run. `life` names the folder in which what it writes is kept."""
+        part, generation = request["part"], request["generation"]
+        if part in self._services:
             raise programs.NotStarted("it still runs")
-        self._generation = request["generation"]
-        wanted = {**request, "folder": os.path.join(self._folder, f"service-{request['life']}")}
-        self._service = service.start(
+        wanted = {**request, "folder": os.path.join(self._folder, f"{part}-{request['life']}")}
+        started = service.start(
             wanted,
             self._machine,
             self._plan.files,
             descriptors[0],
-            lambda: self._tell({"service_process": self._generation}),
+            lambda: self._tell({"service_process": generation, "part": part}),
         )
-        return {"pid": self._service.pid}
+        self._services[part] = started, generation
+        return {"pid": started.pid}
 
     def _op_end_service(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """SIGKILL to all of the service; its end is told by an event."""
-        return {"killed": self._kill_service(self._service)}
+        """SIGKILL to all of a service; its end is told by an event."""
+        known = self._services.get(request["part"])
+        return {"killed": 0 if known is None else self._kill_service(known[0])}
 
     def _op_look(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """The node's interface as it is now."""
@@ -159,15 +161,15 @@ class _Node:
         for pid, ended in first.ended_children():
             if pid in self._programs:
                 self._tell({"ended": self._programs.pop(pid), **ended})
-            elif self._service is not None and pid == self._service.pid:
-                gone, self._service = self._service, None
+                continue
+            part = next((part for part, (each, _) in self._services.items() if each.pid == pid), None)
+            if part is not None:
+                gone, generation = self._services.pop(part)
                 self._kill_service(gone)
-                self._tell({"service_ended": self._generation, **ended})
+                self._tell({"service_ended": generation, "part": part, **ended})
 
-    def _kill_service(self, one: service.Service | None) -> int:
+    def _kill_service(self, one: service.Service) -> int:
         """All processes of a service are gone when this returns: its data are at rest."""
-        if one is None:
-            return 0
         return _kill_all(lambda: [pid for pid in service.processes(one.namespace) if pid != os.getpid()])
 
 

@@ -191,7 +191,7 @@ class Site:
 
     def _op_forget(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Remove what a service of a node has written in an earlier life."""
-        roots.remove(os.path.join(self._nodes[request["name"]].folder, f"service-{request['life']}"))
+        roots.remove(os.path.join(self._nodes[request["name"]].folder, f"{request['part']}-{request['life']}"))
 
     def _op_hosts(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Say who has which address: the one /etc/hosts of all nodes. One write: nobody reads a part of it."""
