@@ -50,13 +50,14 @@ def docker(say: Say, opened: Opened) -> list[Finding]:
 def machine(say: Say, opened: Opened) -> list[Finding]:
     """Namespaces, file trees, and what a node made of them can do, without any engine."""
     say("making namespaces")
+    tried = local.findings()
     found = [
         Finding(each.name, "ok" if each.works else "failed", each.needed, each.detail, each.remedy, "local")
-        for each in local.findings()
+        for each in tried
     ]
     if any(each.lacking for each in found):
         return found
-    runtime = LocalRuntime()
+    runtime = LocalRuntime(tried)
     opened(runtime)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     found.append(size(os.cpu_count() or 1, memory, "local"))

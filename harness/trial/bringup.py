@@ -35,6 +35,8 @@ class BringUp:
         self._config, self._runtime, self._record, self._running, self._watch = config, runtime, record, running, watch
         self._lane = running.lane
         self._system: System = registry.load("systems", config.system)()
+        self._began = 0.0
+        """When it got its turn (monotonic s)."""
 
     def run(self) -> None:
         """All of it. Raises HarnessError, with what was awaited and seen, when something doesn't come up."""
@@ -56,19 +58,27 @@ class BringUp:
         try:
             with self._lane.site.starting(self._watch.check):
                 record.phase("start")
+                self._began = time.monotonic()
+                record.data["start_seconds"] = {}
                 began = self._start(settings, names)
                 self._running.servers.wait_healthy(self._watch.check)
                 took = time.monotonic() - began
+                self._reached("healthy")
             record.data["healthy_seconds"] = round(took, 3)
             record.say(f"{config.system} healthy {took:.1f} s after its start")
             record.data["versions"]["system"], why = self._running.servers.version(VERSION_SECONDS, self._watch.check)
             if why is not None:
                 record.say(f"the version stays unknown: {why}")
             self._await_hellos()
+            self._reached("hellos")
         finally:
             self._begin_history()
         self._look_out()
         record.save()
+
+    def _reached(self, what: str) -> None:
+        """Note when, in seconds since the start began: `start_seconds` in trial.json."""
+        self._record.data["start_seconds"][what] = round(time.monotonic() - self._began, 3)
 
     def _start(self, settings: Settings, names: Sequence[str]) -> float:
         """Nodes, agents, services and contenders, all started; nothing is awaited yet.
@@ -80,7 +90,9 @@ class BringUp:
             # The lane's own nodes (contenders, resource) and the servers come up side by side.
             prepared = pool.submit(self._lane.prepare, config.contenders, logs)
             running.server_nodes += self._lane.site.start_nodes([NodeSpec(name=name) for name in names])
+            self._reached("nodes")
             running.agents.update(self._lane.open_agents(running.server_nodes, logs))
+            self._reached("agents")
             beside: Sequence[Node] = ()
             if roles.has_beside(self._system, settings, names):
                 prepared.result()  # what is beside the contenders must know their addresses
@@ -89,7 +101,9 @@ class BringUp:
             running.cluster = Cluster(self._system, settings, running.server_nodes, running.agents, beside)
             running.cluster.start()
             began = time.monotonic()
+            self._reached("services")
             prepared.result()
+            self._reached("lane")
         running.agents.update(self._lane.agents)
         running.cluster.start_beside()
         record.data["epoch"] = running.clock.start(next(iter(running.agents.values())))
@@ -106,6 +120,7 @@ class BringUp:
         running.recorder = Recorder(record.folder)
         record.progress.live = running.recorder.live
         self._spawn_contenders(settings)  # they load their libraries while the servers elect a leader
+        self._reached("contenders")
         return began
 
     def _begin_history(self) -> None:

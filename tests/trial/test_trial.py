@@ -139,6 +139,10 @@ def test_the_demo_is_a_whole_trial_in_which_a_frozen_holder_damages_the_unfenced
     assert told["versions"]["system"].startswith("8")
     assert told["runtime"] == place.runtime().name
     assert 0 <= told["strain"]["cpu"] <= 1
+    reached = told["start_seconds"]
+    assert list(reached) == ["nodes", "agents", "services", "lane", "contenders", "healthy", "hellos"]
+    assert sorted(reached.values()) == list(reached.values())
+    assert 0 < reached["nodes"] < reached["hellos"] < 60
     assert [phase["name"] for phase in told["phases"]][-1] == "check"
     for name in ("report.html", "ledger.jsonl", "faults.jsonl", "harness.log"):
         assert (folder / name).stat().st_size > 0, name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,9 +80,9 @@ def findings() -> list[Finding]:
     return found
 
 
-def obstacle() -> Finding | None:
-    """The first thing that is needed and doesn't work here."""
-    return next((each for each in findings() if each.needed and not each.works), None)
+def obstacle(tried: Sequence[Finding] | None = None) -> Finding | None:
+    """The first thing that is needed and doesn't work here; of what was `tried`, else of what is tried now."""
+    return next((each for each in (findings() if tried is None else tried) if each.needed and not each.works), None)
 
 
 def _failed(name: str, reason: str) -> Finding:

@@ -20,8 +20,9 @@ class LocalRuntime:
 
     name = "local"
 
-    def __init__(self) -> None:
-        lacking = probe.obstacle()
+    def __init__(self, tried: Sequence[probe.Finding] | None = None) -> None:
+        """`tried`: what `probe.findings` has just found, for whoever has asked it already."""
+        lacking = probe.obstacle(tried)
         if lacking is not None:
             raise RuntimeUnavailable(
                 f"nodes can't be made on this machine: {lacking.name} can't be had ({lacking.detail})"
