@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -21,8 +22,11 @@ import pytest
 from harness.errors import AgentError
 from nemesis.agent.base import Refused
 from nemesis.agent.clock import architectures, ptrace
+from nemesis.agent.clock.fault import MOVED
 from nemesis.agent.clock.image import Image
 from nemesis.agent.clock.patch import Patch
+from nemesis.agent.clock.readings import CLOCKS
+from nemesis.agent.clock.tracing import Stopped
 from nemesis.agent.clock.x86_64 import X86
 from nemesis.link import Link, open_agent
 from tests.nemesis.nodes import NamespaceNode, Spawned, until
@@ -311,21 +315,55 @@ def test_patching_under_fire(node: NamespaceNode, agent: Link, tmp_path: Path) -
     until(lambda: lines, "the hammer")
     (row,) = (r for r in agent.call("processes")["processes"] if r["role"] == "service")
     maps = Path(f"/proc/{node.outer(row['pid'])}/maps")
-    before, left = len(maps.read_text().splitlines()), 0
-    for round_ in range(100):
-        answer = agent.call("clock_set", fault=f"k{round_}", offset=3600)
-        assert answer["processes"][0]["wrong"] == []
-        answer = agent.call("clock_restore", fault=f"k{round_}")
-        assert answer["processes"][0]["wrong"] == []
-        left += answer["processes"][0]["routine_left"]
+    before, rounds = len(maps.read_text().splitlines()), itertools.count()
+
+    def there_and_back() -> bool:
+        name = f"k{next(rounds)}"
+        assert agent.call("clock_set", fault=name, offset=3600)["processes"][0]["wrong"] == []
+        answer = agent.call("clock_restore", fault=name)["processes"][0]
+        assert answer["wrong"] == []
+        return not answer["routine_left"]
+
+    for _ in range(99):
+        there_and_back()
+    until(there_and_back, "a time when no thread waits for a processor in the routine")
     seen = len(lines)
     until(lambda: len(lines) > seen + 3, "the hammer to live on")
     reads, wrong = map(int, lines[-1].split())
     assert wrong == 0
     assert reads > 1000
-    assert left == 0
     assert len(maps.read_text().splitlines()) == before, "the pages that were counted on are given back"
     assert agent.call("verify_clean") == {"clean": True, "left": []}
+
+
+def test_what_an_undo_had_to_leave_goes_with_the_next_fault(
+    node: NamespaceNode, agent: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that gets no turn stays in the routine; the clock is right without it, and can be moved again."""
+    teller = Teller(node)
+    teller.ask()
+    (row,) = (each for each in agent.call("processes")["processes"] if each["role"] == "service")
+    pid = node.outer(row["pid"])
+    maps = len(Path(f"/proc/{pid}/maps").read_text().splitlines())
+
+    def patch(name: str, offset: int) -> Patch:
+        return Patch.plan(name, offset * 10**9, sum(1 << CLOCKS[each] for each in MOVED["realtime"]))
+
+    first, second = patch("first", 500), patch("second", 1000)
+    first.apply(pid, time.monotonic() + 5)
+    uses, turns = Stopped.uses, itertools.repeat(True)
+    monkeypatch.setattr(Stopped, "uses", lambda self, low, high: next(turns, False) or uses(self, low, high))
+    undone = first.undo(pid, time.monotonic() + 5)
+    assert (undone["restored"], undone["routine_left"]) == (True, True)
+    assert teller.ask()["realtime"] == 0.0
+    turns = iter([True] * 3)
+    assert second.apply(pid, time.monotonic() + 5)["wrong"] == []
+    assert next(turns, None) is None, "as long as a thread is in it, it stays"
+    assert teller.ask()["realtime"] == pytest.approx(1000, abs=0.5)
+    undone = second.undo(pid, time.monotonic() + 5)
+    assert (undone["restored"], undone["routine_left"]) == (True, False)
+    assert teller.ask()["realtime"] == 0.0
+    assert len(Path(f"/proc/{pid}/maps").read_text().splitlines()) == maps
 
 
 def disassemble(code: bytes, start: int) -> list[str]:

@@ -9,6 +9,7 @@ import zlib
 from typing import Any, Dict, List, Optional
 
 from nemesis.agent.base import Refused
+from nemesis.agent.clock.architecture import MAGIC
 from nemesis.agent.clock.architectures import architecture_of
 from nemesis.agent.clock.counter import Counter
 from nemesis.agent.clock.image import Image
@@ -67,26 +68,47 @@ class Patch(object):
         low = self.architecture.COUNTER
         return found[:low] == self.routine[:low] and found[low + 8 :] == self.routine[low + 8 :]
 
+    def _is_left(self, found: bytes) -> bool:
+        """Whether this is the whole routine of an earlier patch: another mark and other variables, the same code."""
+        low = self.architecture.LANDING
+        return found.startswith(MAGIC) and found[low:] == self.routine[low:]
+
     def _entries_of(self, image: Image) -> List[bytes]:
         return [image.bytes[at : at + len(old)] for at, old, _ in self.entries]
+
+    def _at_an_entry(self, stopped: Stopped, base: int) -> bool:
+        """Whether a thread is amid the bytes that a jump takes the place of."""
+        return any(stopped.uses(base + at + 1, base + at + len(old)) for at, old, _ in self.entries)
 
     def apply(self, pid: int, deadline: float) -> Dict[str, Any]:
         """Write it, with a reading of the clocks before and after; `wrong` lists what did not move as asked.
 
-        `uncounted` says why the process' readings can't be counted, where they can't.
+        `uncounted` says why the process' readings can't be counted, where they can't. What `undo` had to leave goes
+        first.
         """
         while True:
             with Stopped(pid, deadline, self.architecture) as stopped:
                 begin = time.monotonic()
                 image = Image(pid)
-                free = image.bytes[self.place : self.place + len(self.routine)]
-                if self._entries_of(image) != [old for _, old, _ in self.entries] or free.strip(b"\0"):
+                base, landing = image.base, image.base + self.place + self.architecture.LANDING
+                counter = Counter(image, base + self.place)
+                free, found = bytes(len(self.routine)), image.bytes[self.place : self.place + len(self.routine)]
+                if self._entries_of(image) != [old for _, old, _ in self.entries] or not (
+                    found == free or self._is_left(found)
+                ):
                     raise Refused(
                         "the vDSO of process %d is not as the kernel made it: is its clock moved already?" % pid
                     )
-                base, landing = image.base, image.base + self.place + self.architecture.LANDING
-                counter = Counter(image, base + self.place)
-                if not any(stopped.uses(base + at + 1, base + at + len(old)) for at, old, _ in self.entries):
+                where = "at the entry of a clock function"
+                if found != free:
+                    # Out of reach since its fault was undone: no thread comes to it, and those that were there leave.
+                    if stopped.uses(base + self.place, base + self.place + len(free)):
+                        where = "in the routine of an earlier fault"
+                    else:
+                        counter.close(stopped)
+                        stopped.write(base + self.place, free)
+                        found = free
+                if found == free and not self._at_an_entry(stopped, base):
                     uncounted: Optional[str] = None
                     try:
                         stopped.write(base + self.place, self.routine)
@@ -110,7 +132,7 @@ class Patch(object):
                     }
                     return result if uncounted is None else dict(result, uncounted=uncounted)
             if time.monotonic() > deadline:
-                raise Refused("a thread of process %d stays at the entry of a clock function" % pid)
+                raise Refused("a thread of process %d stays %s" % (pid, where))
             time.sleep(0.001)
 
     def read(self, pid: int, deadline: float) -> Dict[str, Any]:
