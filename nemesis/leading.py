@@ -52,8 +52,10 @@ NAMED = Aim("an election when it led, lost requests when contenders were connect
 
 def aim(target: str, roles: Sequence[Role] = ()) -> Aim:
     """What a fault on this target, which may be one of these roles, is to bring about."""
-    leads = any(role.leads and role.name == target for role in roles)
-    return AIMS.get("leader" if leads else target, NAMED)
+    role = next((role for role in roles if role.name == target), None)
+    if role is not None and role.means:
+        return Aim(role.means, CONNECTED)
+    return AIMS.get("leader" if role is not None and role.leads else target, NAMED)
 
 
 class Leading:

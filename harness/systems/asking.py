@@ -6,12 +6,23 @@ import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from harness.errors import AgentError, UsageError
 from harness.systems.base import Server, Settings
 
 T = TypeVar("T")
+
+
+class Asked(Protocol):
+    """Somebody to ask: a server, or one of several services on it."""
+
+    @property
+    def name(self) -> str:
+        """Which one, among all that are asked at once."""
+
+
+A = TypeVar("A", bound=Asked)
 
 LOOK_SECONDS = 0.7
 """The deadline of one request to one server; with the agent's own time below the second that a look may take."""
@@ -19,7 +30,7 @@ LOOK_SECONDS = 0.7
 GRACE_SECONDS = 0.3
 
 
-def ask_all(servers: Sequence[Server], question: Callable[[Server], T]) -> dict[str, T | str]:
+def ask_all(servers: Sequence[A], question: Callable[[A], T]) -> dict[str, T | str]:
     """Ask every server at once; server name -> its answer, or why there is none.
 
     A server that is frozen or cut off costs the others nothing: whoever hasn't answered after LOOK_SECONDS and a bit is
@@ -27,7 +38,7 @@ def ask_all(servers: Sequence[Server], question: Callable[[Server], T]) -> dict[
     strange things.
     """
 
-    def ask(server: Server) -> T | str:
+    def ask(server: A) -> T | str:
         try:
             return question(server)
         except AgentError as error:

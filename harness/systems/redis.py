@@ -61,7 +61,7 @@ class Redis:
         values = self._values(settings)
         persistence, password = values["persistence"], values["password"]
         log = ("--appendonly", "no") if persistence == "none" else ("--appendonly", "yes", "--appendfsync", persistence)
-        files = {CONFIG: f"requirepass {_quoted(password)}\n".encode()} if password else {}
+        files = {CONFIG: f"requirepass {quoted(password)}\n".encode()} if password else {}
         command = ("redis-server", *files, "--port", str(PORT), "--protected-mode", "no", "--save", "", *log)
         return {name: ServiceSpec(image=settings.image, command=command, files=files) for name in nodes}
 
@@ -108,7 +108,7 @@ class Redis:
         QUIT behind it makes the server close, which ends the read.
         """
         password = self._values(server.settings)["password"]
-        lines = [*([f"AUTH {_quoted(password)}"] if password else []), line, "QUIT", ""]
+        lines = [*([f"AUTH {quoted(password)}"] if password else []), line, "QUIT", ""]
         data = server.tcp("\r\n".join(lines).encode(), port=PORT, timeout_seconds=LOOK_SECONDS)
         answer = data.decode(errors="replace")
         return answer.removeprefix("+OK\r\n") if password else answer
@@ -134,6 +134,6 @@ class Redis:
         return {"endpoints": [[name, PORT] for name in nodes], **({"password": password} if password else {})}
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """A word as Redis reads it in its configuration and in inline commands, whatever is in it."""
     return '"' + "".join(f"\\x{byte:02x}" for byte in text.encode(errors="surrogateescape")) + '"'

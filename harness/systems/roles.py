@@ -44,6 +44,8 @@ class Role:
     """Which service of the node plays it, and so is hit; None = the main one."""
     leads: bool = False
     """Whether to play it is to lead: the word `leader` means the same then."""
+    means: str = ""
+    """What a fault on one that plays it is to bring about, for what is said of one that missed."""
     vacancy: str = ""
     """What it means that nobody plays it, as a sentence, where that isn't plain."""
 
@@ -98,6 +100,11 @@ class Accompanies(Protocol):
 
     def beside_healthy(self, beside: Sequence[Server]) -> tuple[bool, str]:
         """One look at these, as `System.healthy`; not asked where there are none."""
+
+
+def images_of(system: System) -> tuple[str, ...]:
+    """The names of the images that its services need: `images` where there are others than `image`."""
+    return tuple(getattr(system, "images", (system.image,)))
 
 
 def roles_of(system: System) -> tuple[Role, ...]:

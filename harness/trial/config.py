@@ -32,6 +32,8 @@ from workloads.validate import BadConfig
 
 SLUG_PART = 40
 """Characters of one part of a folder's name: an option may be a long text."""
+SLUG = 80
+"""Characters of all of it: with the time before it, it must be a name that `--name` would take."""
 VERDICT_WORDS = ("unknown", "any")
 
 
@@ -158,7 +160,7 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def images_needed(self) -> list[str]:
         """The names of the images that a trial of this cell needs."""
-        return [registry.load("systems", self.system).image, "node", "contender", "postgres"]
+        return [*roles.images_of(registry.load("systems", self.system)), "node", "contender", "postgres"]
 
     def cell(self) -> dict[str, Any]:
         """The cell as data, for trial.json and matrix.json."""
@@ -194,7 +196,7 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.workload != "lock":
             parts.append(self.workload)
         parts.append("guarded" if self.guarded else "naive")
-        return re.sub(r"[^A-Za-z0-9_.-]+", "-", "-".join(parts))
+        return re.sub(r"[^A-Za-z0-9_.-]+", "-", "-".join(parts))[:SLUG].rstrip("-")
 
     def repeat_command(self, runtime: str = "docker") -> str:
         """The command line that runs this cell again, images that the environment named included.
@@ -420,7 +422,10 @@ def _not_granted(config: TrialConfig, terms: LeaseTerms) -> str | None:
 def _image_names() -> list[str]:
     """Every image that some trial could need."""
     return sorted(
-        {"node", "contender", "postgres", *(registry.load("systems", s).image for s in registry.names("systems"))}
+        {
+            *("node", "contender", "postgres"),
+            *(image for name in registry.names("systems") for image in roles.images_of(registry.load("systems", name))),
+        }
     )
 
 

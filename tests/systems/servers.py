@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from harness.errors import AgentError
+from harness.runtime.base import Completed
 from harness.systems.base import HttpReply, Settings
 
 Answer = Callable[[], HttpReply]
@@ -29,10 +30,11 @@ class Scripted:
         http: Mapping[str, HttpReply] | None = None,
         tcp: Mapping[bytes, bytes] | None = None,
         options: Mapping[str, Any] | None = None,
+        asked: Mapping[str | None, str] | None = None,
     ) -> None:
         self.name, self.address = name, address
         self.settings = Settings(2.0, 1, "image", options or {})
-        self._http, self._tcp = http or {}, tcp or {}
+        self._http, self._tcp, self._asked = http or {}, tcp or {}, asked or {}
 
     def http(self, method: str, path: str, *, port: int, body: bytes = b"", timeout_seconds: float = 1.0) -> HttpReply:
         """The answer for the path."""
@@ -46,6 +48,33 @@ class Scripted:
             if payload.startswith(sent):
                 return answer
         raise AgentError("connection refused")
+
+    def ask(
+        self,
+        argv: Sequence[str],
+        question: str,
+        until: str,
+        *,
+        service: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout_seconds: float = 1.0,
+    ) -> list[str]:
+        """What the service's program says to anything."""
+        if service not in self._asked:
+            raise AgentError("its container does not run")
+        return self._asked[service].splitlines()
+
+    def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        service: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout_seconds: float = 1.0,
+    ) -> Completed:
+        """Nothing can be run here."""
+        raise AgentError("its container does not run")
 
 
 class Hung(Scripted):

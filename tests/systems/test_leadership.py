@@ -12,6 +12,7 @@ from harness.systems.base import Server
 from harness.systems.consul import Consul
 from harness.systems.etcd import Etcd
 from harness.systems.redis import Redis
+from harness.systems.redis_sentinel import RedisSentinel
 from harness.systems.zookeeper import ZooKeeper
 from tests.systems.servers import Hung, Scripted, says
 
@@ -37,6 +38,17 @@ def zookeeper(name: str, mode: str, epoch: int) -> Scripted:
     return Scripted(name, tcp={b"srvr": told.encode()})
 
 
+def sentinel(name: str, redis: str | None, primary: str | None, epoch: int = 0) -> Scripted:
+    """A node: what its Redis says ("master", "slave"), and whom its Sentinel names; None where one is silent."""
+    asked: dict[str | None, str] = {}
+    if redis is not None:
+        asked["redis"] = f"{redis}\n0\n6379\nconnected"
+    if primary is not None:
+        asked["sentinel"] = f"name\nfencepost\nip\n192.0.2.{primary[1]}\nflags\nmaster\nconfig-epoch\n{epoch}"
+    return Scripted(name, f"192.0.2.{name[1]}", asked=asked)
+
+
+M, S = "master", "slave"
 LEADERSHIPS: list[tuple[str, Any, list[Server], str | None]] = [
     ("agreed", Etcd, [etcd("n1", "n2", 3), etcd("n2", "n2", 3), etcd("n3", "n2", 3)], "n2"),
     (
@@ -60,9 +72,26 @@ LEADERSHIPS: list[tuple[str, Any, list[Server], str | None]] = [
         [Scripted("n1", tcp={b"srvr": b"This ZooKeeper instance is not currently serving requests\n"})],
         None,
     ),
+    ("agreed", RedisSentinel, [sentinel("n1", M, "n1"), sentinel("n2", S, "n1"), sentinel("n3", S, "n1")], "n1"),
+    (
+        "one cut off with its Sentinel",
+        RedisSentinel,
+        [sentinel("n1", M, "n1", 1), sentinel("n2", M, "n2", 2), sentinel("n3", S, "n2", 2)],
+        "n2",
+    ),
+    ("silent", RedisSentinel, [sentinel("n1", None, "n1"), sentinel("n2", S, "n1"), sentinel("n3", S, None)], "n1"),
+    ("no Sentinel", RedisSentinel, [sentinel("n1", S, None), sentinel("n2", M, None), sentinel("n3", S, None)], "n2"),
+    ("two without Sentinels", RedisSentinel, [sentinel("n1", M, None), sentinel("n2", M, None)], None),
+    ("nothing", RedisSentinel, [sentinel("n1", None, None), sentinel("n2", None, None)], None),
     ("alone", Redis, [Scripted("n1", tcp={b"PING": b"+PONG\r\n+OK\r\n"})], "n1"),
     ("alone and silent", Redis, [Scripted("n1")], "n1"),
 ]
+
+
+def test_roles_are_whom_each_says_that_it_is() -> None:
+    """A primary that was replaced is no replica before it says so, and who is silent plays none."""
+    servers: list[Server] = [sentinel("n1", M, "n1", 1), sentinel("n2", M, "n2", 2), sentinel("n3", S, None)]
+    assert RedisSentinel().standing(servers) == {"primary": ["n2"], "replica": ["n3"], "sentinel": ["n1", "n2"]}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from harness import registry
 from harness.errors import UsageError
 from harness.systems.base import Settings, System
 from harness.systems.etcd import minimum_ttl_seconds
+from harness.systems.redis_sentinel import RedisSentinel
+from harness.systems.roles import services_of
 from tests.systems.servers import Scripted
 
 NAMES = registry.names("systems")
@@ -33,9 +35,9 @@ def system(request: pytest.FixtureRequest) -> System:
 def test_every_size_gets_a_service_for_each_node(system: System) -> None:
     """A plan covers exactly the nodes, with the image that was asked for."""
     for count in system.server_counts:
-        plan = system.plan(settings(system), nodes(count))
+        plan = services_of(system, settings(system), nodes(count), {})
         assert list(plan) == list(nodes(count))
-        assert {spec.image for spec in plan.values()} == {f"image/{system.name}"}
+        assert {spec.image for services in plan.values() for spec in services.values()} == {f"image/{system.name}"}
 
 
 def test_the_client_is_told_all_servers_by_name(system: System) -> None:
@@ -73,6 +75,10 @@ def test_an_unknown_option_is_refused_with_the_known_ones(system: System) -> Non
         ("consul", "behavior", "keep", "must be release or delete"),
         ("consul", "raft_multiplier", 0, "between 1 and 10"),
         ("redis", "persistence", "sometimes", "must be one of none, everysec, always"),
+        ("redis-sentinel", "persistence", "sometimes", "must be one of none, everysec, always"),
+        ("redis-sentinel", "wait", 3, "between 0 and 2 replicas"),
+        ("redis-sentinel", "min_replicas_to_write", -1, "between 0 and 2 replicas"),
+        ("redis-sentinel", "down_after_ms", 10, "between 100 and 600000 ms"),
     ],
 )
 def test_a_bad_value_is_refused_with_the_option_and_the_reason(
@@ -152,3 +158,20 @@ def test_a_redis_with_a_password_is_asked_after_a_login() -> None:
     assert system.healthy([right]) == (True, "n1: +OK")
     assert system.healthy([wrong]) == (False, "n1: -WRONGPASS invalid")
     assert system.version(asked) == "8.0.2"
+
+
+def test_sentinels_know_all_from_the_start_and_a_password_stands_in_no_command() -> None:
+    """Two services a node, each with the configuration that it goes on with; the first node begins as the primary."""
+    plan = RedisSentinel().plan(settings(RedisSentinel(), password="hush", min_replicas_to_write=1), nodes(3))
+    redis, sentinel = ({name: specs[number] for name, specs in plan.items()} for number in (0, 1))
+    configured = {name: spec.files["/etc/fencepost/redis.conf"].decode() for name, spec in redis.items()}
+    assert [("replicaof 192.0.2.1 6379" in configured[name]) for name in ("n1", "n2", "n3")] == [False, True, True]
+    assert all("min-replicas-to-write 1" in text and "masterauth" in text for text in configured.values())
+    second = sentinel["n2"].files["/etc/fencepost/sentinel.conf"].decode()
+    assert "sentinel monitor fencepost 192.0.2.1 6379 2" in second
+    assert "sentinel down-after-milliseconds fencepost 1000" in second, "half the ttl"
+    ids = {line.split()[2] for line in second.splitlines() if line.startswith("sentinel myid")}
+    others = {line.split()[-1] for line in second.splitlines() if line.startswith("sentinel known-sentinel")}
+    assert (len(ids), len(others), ids & others) == (1, 2, set())
+    commands = [word for specs in plan.values() for spec in specs for word in spec.command]
+    assert not any("hush" in word or "\\x68" in word for word in commands)

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from harness import registry
 from harness.runtime.base import Node, NodeSpec
 from harness.systems.base import Settings
-from harness.trial.cluster import Cluster
+from harness.trial.cluster import AgentServer, Cluster
 from nemesis.link import open_agent
 from tests import place
 
@@ -116,6 +116,7 @@ def start() -> Iterator[Start]:
         agents = {node.name: open_agent(node) for node in nodes[:servers]}
         closing.extend(agent.close for agent in agents.values())
         cluster = Cluster(system, settings, nodes[:servers], agents)
+        closing.append(cluster.close)
         cluster.start()
         seconds = cluster.wait_healthy(lambda: None)
         config = system.client_config(settings, cluster.addresses())
@@ -131,7 +132,7 @@ def start() -> Iterator[Start]:
             close()
 
 
-SYSTEMS = [("redis", 1), ("etcd", 3), ("consul", 3), ("zookeeper", 3)]
+SYSTEMS = [("redis", 1), ("redis-sentinel", 3), ("etcd", 3), ("consul", 3), ("zookeeper", 3)]
 
 
 @pytest.fixture(params=SYSTEMS, ids=[name for name, _ in SYSTEMS])
@@ -244,3 +245,59 @@ def test_a_silent_leader_is_still_named(start: Start) -> None:
     finally:
         signal(node, pid, "CONT")
     cluster.wait_healthy(lambda: None)
+
+
+def test_a_failover_is_seen_in_all_roles_and_may_lose_the_lock(start: Start) -> None:
+    """The Redis of the primary alone is frozen, its Sentinel isn't; another one takes over, and is found by the client.
+
+    Once it goes on it becomes a replica, whatever it has believed meanwhile.
+    """
+    running = start("redis-sentinel", 3)
+    cluster, (first, _) = running.cluster, running.drivers
+    before = cluster.standing()
+    (old,) = before["primary"]
+    assert sorted([*before["primary"], *before["replica"]]) == sorted(before["sentinel"]) == ["n1", "n2", "n3"]
+    term = cluster.leadership().term or 0
+    agent = cast(AgentServer, cluster.servers[list(cluster.nodes).index(old)]).agent
+    agent.call("freeze", fault="primary", services=["redis"])
+    try:
+        end = time.monotonic() + 20
+        while (new := cluster.leadership()).leader in (None, old):
+            assert time.monotonic() < end, new.seen
+        during = cluster.standing()
+        assert old not in [*during["primary"], *during["replica"]], "it answers nobody"
+        assert old in during["sentinel"], "and what is beside it does"
+        assert (new.term or 0) > term
+        got = first.acquire(10.0)
+        assert got["type"] == "ok", got
+        assert first.call("release") == {"type": "ok", "held": None, "error": None, "lost": []}
+    finally:
+        agent.call("thaw", fault="primary")
+    cluster.wait_healthy(lambda: None)
+    assert old in cluster.standing()["replica"]
+
+
+@pytest.mark.parametrize("wait", [1, 2])
+def test_a_lock_that_too_few_replicas_have_is_given_back(start: Start, wait: int) -> None:
+    """Of two replicas one stands still: one may be asked for, two may not, and then nothing is left of the lock."""
+    running = start("redis-sentinel", 3)
+    cluster = running.cluster
+    config = {**cluster.system.client_config(cluster.settings, cluster.addresses()), "wait": wait}
+    client = registry.reference("clients", "redis-sentinel")
+    driver = Driver(running.drivers[0].node, 5, client, config)
+    server = cluster.servers[list(cluster.nodes).index(cluster.standing()["replica"][0])]
+    agent = cast(AgentServer, server).agent
+    agent.call("freeze", fault="replica", services=["redis"])
+    try:
+        got = driver.acquire(0.5)
+        other = running.drivers[1].acquire(0.5)
+    finally:
+        agent.call("thaw", fault="replica")
+        driver.close()
+    if wait == 1:
+        assert (got["type"], other["type"]) == ("ok", "fail")
+        time.sleep(TTL)  # nobody is left to release it: what it is about is a stretch of time
+    else:
+        assert (got["type"], got["error"]) == ("fail", "wait: 1 of 2 replicas have it")
+        assert other["type"] == "ok"
+        assert running.drivers[1].call("release")["type"] == "ok"

@@ -10,9 +10,53 @@ from click.testing import CliRunner
 
 from harness import registry
 from harness.cli import cli
+from harness.commands.options import folder_name
 from harness.errors import ConfigError, UsageError
 from harness.images import why_not
 from harness.trial.config import TrialConfig, from_mapping, resolve
+
+
+def test_a_folder_s_name_is_never_too_long() -> None:
+    """However many options tell a cell from others: the time comes before it, and the whole is a name for a folder."""
+    options = {"min_replicas_to_write": 1, "wait": 1, "failover_timeout_ms": 3000}
+    config = TrialConfig(system="redis-sentinel", fault="partition-primary", system_options=options)
+    assert len(folder_name(f"20260101T000000-{config.slug()}")) <= 100
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"system": "etcd", "fault": "kill-primary"}, r"etcd has no role 'primary' \(its roles: leader, follower\)"),
+        ({"system": "etcd", "fault": "kill-primari"}, r"unknown target 'primari' of kill; did you mean kill-primary\?"),
+        ({"system": "redis-sentinel", "fault": "reset-primary"}, "unknown target 'primary' of reset"),
+        (
+            {"system": "redis-sentinel", "fault": "freeze-primary", "fault_options": {"service": "pgbouncer"}},
+            r"fault_options.service: there is no service 'pgbouncer' on a server \(there: redis, sentinel, or all\)",
+        ),
+        (
+            {"system": "redis-sentinel", "fault": "kill-n2", "fault_options": {"service": "proxy"}},
+            r"there is no service 'proxy' on n2 \(there: redis, sentinel, or all\)",
+        ),
+        (
+            {"system": "redis-sentinel", "fault": "kill-holder", "fault_options": {"service": "redis"}},
+            "there is no service beside a contender",
+        ),
+        (
+            {"system": "redis-sentinel", "fault": "partition-primary", "fault_options": {"service": "redis"}},
+            "partition: unknown parameter 'service'",
+        ),
+        (
+            {"system": "etcd", "fault": "freeze-leader", "fault_options": {"service": 1}},
+            "parameter 'service' must be the name of a service, or 'all', not 1",
+        ),
+    ],
+)
+def test_a_role_or_a_service_that_is_not_there_is_told_before_anything_starts(
+    asked: dict[str, Any], words: str
+) -> None:
+    """With those that there are."""
+    with pytest.raises(ConfigError, match=words):
+        resolve(from_mapping(asked))
 
 
 def test_resolving_fills_in_what_follows() -> None:

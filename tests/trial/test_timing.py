@@ -16,7 +16,7 @@ from nemesis import faults
 from nemesis.schedule import APPLYING_SECONDS
 from nemesis.targets import on_contender
 
-SYSTEMS = ("consul", "etcd", "redis", "zookeeper")
+SYSTEMS = ("consul", "etcd", "redis", "redis-sentinel", "zookeeper")
 NAMES = [name for listed in faults.combinations() for name in listed.names if listed.kind != "none"]
 TTLS = st.one_of(st.floats(0.5, 60), st.integers(1, 60).map(float), st.integers(5, 600).map(lambda tenths: tenths / 10))
 
@@ -43,7 +43,7 @@ def test_every_plan_fits_or_says_which_ttl_does(system: str, name: str, ttl: flo
         return
     step, least = (1.0, 1.0) if system == "etcd" else (0.001, 0.2)
     if ttl < least or abs(ttl / step - round(ttl / step)) > 1e-6:
-        with pytest.raises(ConfigError, match=r"^ttl: \w+ grants (no lease below|leases in steps of)"):
+        with pytest.raises(ConfigError, match=r"^ttl: [\w-]+ grants (no lease below|leases in steps of)"):
             resolve(TrialConfig(system=system, fault=name, ttl=ttl))
         return
     config = resolve(TrialConfig(system=system, fault=name, ttl=ttl))

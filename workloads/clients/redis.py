@@ -75,7 +75,7 @@ CODES: Mapping[type[RedisError], str] = {
 }
 
 
-class _CallError(Exception):
+class CallError(Exception):
     """A command without a usable answer; begins with a kind of the error table."""
 
 
@@ -98,7 +98,15 @@ class RedisLock:
         # The braces keep both keys in one slot, should this ever be a cluster.
         self._keys = (f"fencepost:{{{config.lock}}}", f"fencepost:{{{config.lock}}}:token")
         self._password = config.settings.get("password")
-        host, port = config.endpoints()[0]
+        self._owner = ""
+        self._random = random.Random(os.urandom(8))
+        self._begin(config)
+
+    def _begin(self, config: ClientConfig) -> None:
+        self._connect_to(*config.endpoints()[0])
+
+    def _connect_to(self, host: str, port: int) -> None:
+        """From now on, to this Redis."""
         _, address = resolve(host, port)
         # The connection itself, below redis-py's client: that one retries, pools and health-checks behind one's back.
         connection: Any = Connection
@@ -112,8 +120,6 @@ class RedisLock:
             redis_connect_func=self._greet,
         )
         self._endpoint = f"{host}:{port}"
-        self._owner = ""
-        self._random = random.Random(os.urandom(8))
 
     def _greet(self, connection: Any) -> None:
         """On a fresh connection: the password, and nothing else that redis-py would say. Raises RedisError."""
@@ -127,28 +133,28 @@ class RedisLock:
         return None
 
     def _script(self, script: str, keys: tuple[str, ...], *arguments: str | int) -> int:
-        """Run one script on one connection, once. _CallError without an answer or with a refusal."""
+        """Run one script on one connection, once. CallError without an answer or with a refusal."""
         if not self._connection.is_connected:
             try:
                 self._connection.connect()
             except RedisError as error:
-                raise _CallError(f"connect: {error}") from error
+                raise CallError(f"connect: {error}") from error
             self.counters["reconnects"] += 1
         try:
             self._connection.send_command("EVAL", script, len(keys), *keys, *arguments, check_health=False)
         except RedisError as error:
-            raise _CallError(f"send: {error}") from error
+            raise CallError(f"send: {error}") from error
         try:
             return int(self._connection.read_response())
         except RedisError as error:
             code = next((code for kind, code in CODES.items() if isinstance(error, kind)), None)
             if code is not None:
-                raise _CallError(f"{code} {error}") from error
+                raise CallError(f"{code} {error}") from error
             if isinstance(error, ResponseError):
-                raise _CallError(str(error)) from error
+                raise CallError(str(error)) from error
             self._connection.disconnect()
             kind = {RedisTimeoutError: "timeout", RedisConnectionError: "disconnect"}.get(type(error), "garbage")
-            raise _CallError(f"{kind}: {error}") from error
+            raise CallError(f"{kind}: {error}") from error
 
     def acquire(self, wait_seconds: float, cancelled: Flag) -> Acquired:
         """See `LockClient.acquire`."""
@@ -159,7 +165,7 @@ class RedisLock:
             sent = Stamp.now()
             try:
                 token = self._script(self.acquire_script, self._keys, self._owner, round(self._ttl * 1000))
-            except _CallError as error:
+            except CallError as error:
                 why = str(error)
                 if classify(self.errors, why) != "fail":
                     # It may hold the lock now. Not asked again: what is in the server's queue can still come after
@@ -169,11 +175,14 @@ class RedisLock:
             else:
                 why = "wait limit: held by another"
             if token:
-                return Acquired("ok", token, self._ttl, sent, notes={"endpoint": self._endpoint})
+                return self._granted(token, sent)
             pause = self._poll * self._random.uniform(0.5, 1.5)
             if Stamp.now().mono + pause > until or cancelled.wait(pause):
                 return Acquired("fail", error="cancelled" if cancelled.is_set() else why)
             self.counters["polls"] += 1
+
+    def _granted(self, token: int, sent: Stamp) -> Acquired:
+        return Acquired("ok", token, self._ttl, sent, notes={"endpoint": self._endpoint})
 
     def renew(self) -> Answered:
         """See `LockClient.renew`."""
@@ -186,7 +195,7 @@ class RedisLock:
     def _compared(self, script: str, *arguments: int) -> Answered:
         try:
             done = self._script(script, self._keys[:1], self._owner, *arguments)
-        except _CallError as error:
+        except CallError as error:
             return Answered(classify(self.errors, str(error)), error=str(error))
         return Answered("ok") if done else Answered("fail", held=False, error="the key is not this owner's")
 
