@@ -66,6 +66,9 @@ class Environment(Protocol):
     def services(self, node: str) -> Sequence[str]:
         """The names of the services on a node, the main one first; none on most contenders' nodes."""
 
+    def hand_over(self, leader: str) -> str:
+        """Order, as an operator does, that another server leads; what was ordered. AgentError when it is refused."""
+
     def electorate(self, led: str | None) -> Electorate:
         """Who decides who leads, and who can, when this one led."""
 

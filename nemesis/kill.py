@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from harness.errors import FencepostError, UsageError
+from harness.systems.base import LeaseTerms
 from nemesis import holding, targets
 from nemesis.base import Environment, Started, Stopped
 from nemesis.bite import Bite
@@ -58,6 +59,10 @@ class Kill(Watched):
     kind = "kill"
     summary = "kill the processes of a server or a contender (SIGKILL), later start it again"
     targets: Sequence[str] = (*targets.SERVERS, *targets.CONTENDERS)
+    order, done = "kill", "killed"
+    """What the agents are told to do, and the word for it in the evidence."""
+    order_seconds = 6.0
+    """How long that may take."""
 
     def __init__(self, target: str, parameters: Mapping[str, Any]) -> None:
         super().__init__(targets.check(self.kind, target, self.targets), "hold")
@@ -68,11 +73,15 @@ class Kill(Watched):
         self.seed = taken.whole("seed", 0, 0, 2**63 - 1)
         self.patience = taken.number("patience", 0.0, 0.0, 600)
         self.service = taken.other("service", targets.service_parameter, None)
+        self._take_more(taken)
         taken.done()
         self._name = secrets.token_hex(4)
         self._old: dict[str, set[tuple[int, int]]] = {}
         self._back_ns: int | None = None
         self._short = False
+
+    def _take_more(self, taken: Parameters) -> None:
+        """What a kind of its own has for parameters besides."""
 
     @classmethod
     def sensible(cls, target: str, *, system: str, servers: int) -> str | None:
@@ -96,19 +105,29 @@ class Kill(Watched):
         patience = self.patience or targets.patience_of(env)
         if self._short and not targets.on_contender(self.target):
             self._witness.summon(env, patience)  # a lease that it must still know of
-        rng = random.Random(f"kill/{self.seed}")
+        rng = random.Random(f"{self.kind}/{self.seed}")
         return self._strike(env, targets.resolve(env, self.target, rng, patience=patience, service=self.service))
 
     def _strike(self, env: Environment, hit: Resolved) -> Started:
         self._hit = hit
         self._watch(env, hit.nodes)
-        answers, errors = settle([env.agent(n).start("kill", **hit.selection(env, n)) for n in hit.nodes], 6.0)
-        for index, answer in answers.items():
-            self._old[hit.nodes[index]] = {(each["pid"], each["started"]) for each in answer["processes"]}
-        evidence = {**hit.told, "killed": {hit.nodes[index]: answer for index, answer in answers.items()}}
+        answers, errors = self._end(env, hit.nodes)
+        evidence = {**hit.told, self.done: answers}
         if errors:
-            return Started("unproven", hit.nodes, hit.processes, evidence, "; ".join(map(str, errors.values())))
+            return Started("unproven", hit.nodes, hit.processes, evidence, "; ".join(errors))
         return Started("landed", hit.nodes, hit.processes, evidence)
+
+    def _end(self, env: Environment, nodes: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+        """End what is meant on these nodes, side by side: node -> the agent's account, and what went wrong."""
+        started = [env.agent(n).start(self.order, **self._hit.selection(env, n), **self._arguments()) for n in nodes]
+        answers, errors = settle(started, self.order_seconds)
+        for index, answer in answers.items():
+            self._old[nodes[index]] = {(each["pid"], each["started"]) for each in answer["processes"]}
+        return {nodes[index]: answer for index, answer in answers.items()}, [str(each) for each in errors.values()]
+
+    def _arguments(self) -> dict[str, Any]:
+        """What else the agents are told."""
+        return {}
 
     def stop(self, env: Environment) -> Stopped:
         """Start them all again, and see them run. One whose kill had failed is started only if it is gone."""
@@ -200,8 +219,9 @@ class Kill(Watched):
         borne = self._leading.bite(env, began_ns, ended_ns)
         evidence |= borne.evidence
         terms = env.terms()
-        if borne.bit is False and self.keep_data and terms.survives_kill and len(env.servers) == 1:
-            reason = f"what it grants outlives a kill: {terms.survives_kill_reason}; and nobody missed it meanwhile"
+        survives, why = self._survives(terms)
+        if borne.bit is False and self.keep_data and survives and len(env.servers) == 1:
+            reason = f"what it grants outlives a {self.kind}: {why}; and nobody missed it meanwhile"
             return Bite("immune", reason, evidence)
         return Bite(borne.bit, borne.reason, evidence, borne.remedy)
 
@@ -219,12 +239,17 @@ class Kill(Watched):
             "back_ns": back,
             "leases_at_kill": [{"node": h.node, "promise_end_ns": e} for h, e in zip(live, ends, strict=True)],
         }
-        if back is None or not ends or max(ends) <= back or (terms.survives_kill and self.keep_data):
+        survives, why = self._survives(terms)
+        if back is None or not ends or max(ends) <= back or (survives and self.keep_data):
             return None, evidence
-        why = terms.survives_kill_reason if self.keep_data else "its data were removed"
+        why = why if self.keep_data else "its data were removed"
         early = (max(ends) - back) / 1e9
         gone = (back - began_ns) / 1e9
         return f"back after {gone:.2f} s, {early:.2f} s before a lease ended that it could have lost: {why}", evidence
+
+    def _survives(self, terms: LeaseTerms) -> tuple[bool, str]:
+        """Whether all that was granted outlives this, by the system's design, and why."""
+        return terms.survives_kill, terms.survives_kill_reason
 
     def _bite_contender(self, env: Environment, began_ns: int, ended_ns: int) -> Bite:
         """A holder: the others had to wait for its lease to run out. A waiter: its place in the queue was nobody's."""

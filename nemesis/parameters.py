@@ -63,6 +63,10 @@ class Parameters:
         value = self._take(name, None)
         return default if value is None else read(value)
 
+    def given(self, name: str) -> bool:
+        """Whether it was given at all."""
+        return self._values.get(name) is not None
+
     def done(self) -> None:
         """Raises UsageError for a parameter that the fault doesn't have."""
         for name in self._values:

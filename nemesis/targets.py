@@ -166,10 +166,11 @@ def _resolve(env: Environment, target: str, rng: random.Random, patience: float,
         known = ", ".join(dict.fromkeys(name for each in env.servers for name in env.services(each)))
         raise UsageError(f"no server has a service {service!r} (they have: {known})")
     if target == "leader":
-        return Resolved((_leader(env, patience),), ())
+        return Resolved((who_leads(env, patience),), ())
     if target == "follower":
-        leader = _leader(env, patience)
-        followers = [server for server in servers if server != leader]
+        leader = who_leads(env, patience)
+        able = env.electorate(leader).candidates
+        followers = [server for server in servers if server != leader and server in able]
         if not followers:
             raise NoTarget(f"{leader} is the only server: there is no follower")
         return Resolved((rng.choice(followers),), ())
@@ -249,14 +250,15 @@ def _waiter(env: Environment, rng: random.Random, patience: float) -> str:
         time.sleep(POLL_SECONDS)
 
 
-def _leader(env: Environment, patience: float) -> str:
+def who_leads(env: Environment, patience: float) -> str:
+    """Who leads now, waited for. Raises NoTarget when nobody does."""
     end = time.monotonic() + patience
-    while (leader := env.leader()) is None:
+    while (leads := env.leader()) is None:
         if time.monotonic() > end:
             vacancy = next((role.vacancy for role in env.roles if role.leads and role.vacancy), "")
             raise NoTarget(f"no server was known to lead within {patience:g} s" + (f": {vacancy}" if vacancy else ""))
         time.sleep(POLL_SECONDS)
-    return leader
+    return leads
 
 
 def _playing(env: Environment, role: Role, patience: float) -> list[str]:

@@ -44,6 +44,9 @@ class LeaseTerms:
     """Whether all that it granted outlives a SIGKILL of the server that keeps its data, by its design."""
     survives_kill_reason: str
     """A sentence with its source."""
+    survives_stop: bool | None = None
+    """Whether it outlives a server that is told to end (SIGTERM) and starts again with its data; None: as a kill."""
+    survives_stop_reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -204,6 +207,17 @@ def sizes(system: System) -> str:
     """The cluster sizes of a system, for a sentence, the smallest first: "2, 3 or 5"."""
     *others, last = map(str, sorted(system.server_counts))
     return f"{', '.join(others)} or {last}" if others else last
+
+
+@runtime_checkable
+class HandsOver(Protocol):
+    """A system that can be told to let another server lead, as an operator does."""
+
+    def hand_over(self, servers: Sequence[Server], leader: str) -> str:
+        """Order that another one leads than this one; what was ordered, and answered, in words.
+
+        Returns when the order was taken; whether anybody else leads is seen elsewhere. AgentError when it was refused.
+        """
 
 
 def terms_of(system: System, settings: Settings) -> LeaseTerms:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.errors import UsageError
+from harness.errors import AgentError, UsageError
 from harness.runtime.base import ServiceSpec
 from harness.systems.asking import ask_all, ask_json, b64, in_range, options, says
 from harness.systems.base import Leadership, LeaseTerms, Server, Settings
@@ -192,6 +192,17 @@ class Etcd:
     def _members(self, server: Server) -> dict[str, str]:
         listed = ask_json(server, "POST", "/v3/cluster/member/list", port=PORT, document={"linearizable": False})
         return {member["ID"]: member.get("name", "") for member in listed["members"]}
+
+    def hand_over(self, servers: Sequence[Server], leader: str) -> str:
+        """See `HandsOver.hand_over`: `etcdctl move-leader`, to the member that was last in the list of all others."""
+        told = next(server for server in servers if server.name == leader)
+        members = {name: number for number, name in self._members(told).items()}
+        others = [server.name for server in servers if server.name != leader and server.name in members]
+        if not others:
+            raise AgentError(f"{leader} knows of no other member")
+        order = {"targetID": members[others[-1]]}
+        ask_json(told, "POST", "/v3/maintenance/transfer-leadership", port=PORT, document=order)
+        return f"move-leader from {leader} to {others[-1]}"
 
     def version(self, server: Server) -> str:
         """See `System.version`."""

@@ -91,6 +91,10 @@ class Redis:
             lease_clock_reason="a key expires by the server's wall clock, gettimeofday (server.c, ustime)",
             survives_kill=kept,
             survives_kill_reason=why,
+            survives_stop=self._values(settings)["persistence"] != "none",
+            survives_stop_reason=KEPT["none"][1]
+            if self._values(settings)["persistence"] == "none"
+            else "a Redis that is told to end writes and syncs its append-only file first (server.c, finishShutdown)",
         )
 
     def healthy(self, servers: Sequence[Server]) -> tuple[bool, str]:

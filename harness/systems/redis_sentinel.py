@@ -184,6 +184,11 @@ class RedisSentinel:
             survives_kill=False,
             survives_kill_reason="a write is answered before any replica has it, so that a new primary may lack it"
             + ("" if kept else f"; and {why}"),
+            survives_stop=values["persistence"] != "none",
+            survives_stop_reason="one that is told to end takes no more writes, waits for its replicas for up to 10 s "
+            "(shutdown-timeout, server.c), and syncs its append-only file"
+            if values["persistence"] != "none"
+            else KEPT["none"][1],
         )
 
     # -- asking ---------------------------------------------------------------------------------------------------
@@ -322,6 +327,21 @@ class RedisSentinel:
             "replica": [name for name, role in roles.items() if role[0] == "slave" and name != leader],
             "sentinel": [name for name, view in views.items() if isinstance(view, dict)],
         }
+
+    def hand_over(self, servers: Sequence[Server], leader: str) -> str:
+        """See `HandsOver.hand_over`: SENTINEL FAILOVER, asked of the first Sentinel that takes it. Nobody has to agree
+        that the primary is down.
+        """
+        refused = []
+        for server in servers:
+            try:
+                (told,) = self._ask(server, SENTINEL, f"SENTINEL FAILOVER {GROUP}")
+            except AgentError as error:
+                told = [str(error)]
+            if told == ["OK"]:
+                return f"SENTINEL FAILOVER, taken by the Sentinel on {server.name}"
+            refused.append(f"{server.name}: {' '.join(told)}")
+        raise AgentError(f"no Sentinel took a failover: {'; '.join(refused)}")
 
     def version(self, server: Server) -> str:
         """See `System.version`."""

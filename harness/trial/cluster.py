@@ -16,7 +16,7 @@ from harness import redaction
 from harness.errors import AgentError, HarnessError, NotHealthy
 from harness.runtime.base import Completed, Node, ServiceSpec
 from harness.systems import roles
-from harness.systems.base import HttpReply, Leadership, Server, Settings, System
+from harness.systems.base import HandsOver, HttpReply, Leadership, Server, Settings, System
 from harness.trial.conversation import ASKING, Conversation
 from nemesis.base import AgentLink
 
@@ -213,6 +213,12 @@ class Cluster:
     def standing(self) -> Mapping[str, Sequence[str]]:
         """Who plays which role now; asked of all servers this instant."""
         return roles.standing(self.system, self.servers)
+
+    def hand_over(self, leader: str) -> str:
+        """Order that another one leads. AgentError when it is refused, or the system has no such order."""
+        if not isinstance(self.system, HandsOver):
+            raise AgentError(f"{self.system.name} has no order by which another server leads")
+        return self.system.hand_over(self.servers, leader)
 
     def leadership(self, but: Collection[str] = ()) -> Leadership:
         """Who leads, with what each server said; `but` isn't asked."""

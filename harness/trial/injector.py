@@ -85,6 +85,9 @@ class TrialEnvironment:
     def services(self, node: str) -> Sequence[str]:
         return list(self._cluster.services(node))
 
+    def hand_over(self, leader: str) -> str:
+        return self._cluster.hand_over(leader)
+
     def electorate(self, led: str | None) -> Electorate:
         quorum = roles.quorum_of(self._cluster.system)
 

@@ -19,7 +19,7 @@ from nemesis.agent.probes import Listeners, probe, shout
 from nemesis.agent.processes import Stat, all_processes, is_same, thread_states
 from nemesis.agent.requests import http_request, tcp_request
 from nemesis.agent.roles import Roles, Selection, service_name
-from nemesis.agent.signals import freeze, kill, thaw
+from nemesis.agent.signals import freeze, kill, stop, thaw
 from nemesis.agent.watching import Watching
 
 VERSION = 1
@@ -57,6 +57,7 @@ class Agent(object):
             "freeze": self.op_freeze,
             "thaw": self.op_thaw,
             "kill": self.op_kill,
+            "stop": self.op_stop,
             "reset": self.op_reset,
             "clock_read": self.op_clock_read,
             "clock_set": self.op_clock_set,
@@ -200,6 +201,15 @@ class Agent(object):
         deadline = time.monotonic() + take_seconds(command, "timeout", 4.0, 60.0)
         begin = now_ns()
         evidence = kill(Selection(self.roles, command), deadline)
+        return dict(evidence, begin_ns=begin, end_ns=now_ns())
+
+    def op_stop(self, command: Dict[str, Any]) -> Dict[str, Any]:
+        """SIGTERM to the first processes of a selection, which end the others by themselves; when it returns none of
+        them all is there. `timeout`: how long they may take. There is nothing to undo on the node.
+        """
+        deadline = time.monotonic() + take_seconds(command, "timeout", 10.0, 600.0)
+        begin = now_ns()
+        evidence = stop(Selection(self.roles, command), deadline)
         return dict(evidence, begin_ns=begin, end_ns=now_ns())
 
     def op_reset(self, command: Dict[str, Any]) -> Dict[str, Any]:

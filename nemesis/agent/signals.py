@@ -149,6 +149,32 @@ def kill(selection: Selection, deadline: float) -> Dict[str, Any]:
     return {"processes": [{"pid": pid, "comm": s.comm, "started": s.started} for pid, s in sorted(killed.items())]}
 
 
+def stop(selection: Selection, deadline: float) -> Dict[str, Any]:
+    """SIGTERM to those processes of a selection that come of none of it; returns once no process of it is there.
+
+    Nothing else is done to those that take longer than they may: Refused says which.
+    """
+    seen = dict(selection.some())
+    first = sorted(pid for pid, stat in seen.items() if stat.parent not in seen)
+    began = time.monotonic()
+    for pid in first:
+        signal_process(pid, signal.SIGTERM)
+    while True:
+        seen.update(selection.now())
+        left = {pid: stat.comm for pid, stat in seen.items() if is_same(pid, stat.started)}
+        if not left:
+            break
+        if time.monotonic() > deadline:
+            waited = time.monotonic() - began
+            raise Refused("these processes are still there %.1f s after SIGTERM: %s" % (waited, _few(left)))
+        time.sleep(0.002)
+    return {
+        "processes": [{"pid": pid, "comm": s.comm, "started": s.started} for pid, s in sorted(seen.items())],
+        "told": first,
+        "took_seconds": round(time.monotonic() - began, 4),
+    }
+
+
 def _few(items: Dict[Any, Any]) -> str:
     shown = ", ".join("%s (%s)" % pair for pair in sorted(items.items(), key=str)[:8])
     return shown + (" and %d more" % (len(items) - 8) if len(items) > 8 else "")

@@ -17,6 +17,7 @@ from typing import Any, cast
 import pytest
 
 from harness import registry
+from harness.errors import AgentError
 from harness.runtime.base import Node, NodeSpec
 from harness.systems.base import Settings
 from harness.trial.cluster import AgentServer, Cluster
@@ -301,3 +302,31 @@ def test_a_lock_that_too_few_replicas_have_is_given_back(start: Start, wait: int
         assert (got["type"], got["error"]) == ("fail", "wait: 1 of 2 replicas have it")
         assert other["type"] == "ok"
         assert running.drivers[1].call("release")["type"] == "ok"
+
+
+@pytest.mark.parametrize("name", ["etcd", "redis-sentinel"])
+def test_leadership_moves_by_an_operator_s_order(start: Start, name: str) -> None:
+    """To another one, with a higher term, and the lock goes along; a system without such an order says so."""
+    running = start(name, 3)
+    cluster, (first, _) = running.cluster, running.drivers
+    before = cluster.leadership()
+    assert before.leader is not None
+    end = time.monotonic() + 20
+    refusals = []
+    while time.monotonic() < end:  # a Sentinel refuses while it doesn't know of a replica in good health
+        try:
+            cluster.hand_over(before.leader)
+            break
+        except AgentError as error:
+            refusals.append(str(error))
+            time.sleep(0.2)
+    else:
+        pytest.fail(refusals[-1])
+    while (now := cluster.leadership()).leader in (None, before.leader):
+        assert time.monotonic() < end, now.seen
+    assert (now.term or 0) > (before.term or 0)
+    assert first.acquire(10.0)["type"] == "ok"
+    assert first.call("release")["type"] == "ok"
+    with pytest.raises(AgentError, match="redis has no order by which another server leads"):
+        start("redis", 1).cluster.hand_over("n1")
+    cluster.wait_healthy(lambda: None)

@@ -91,6 +91,24 @@ def test_one_service_is_frozen_and_killed_alone(node: Node, agent: Link) -> None
             agent.call("kill", services=["three"])
 
 
+def test_a_service_that_is_told_to_end_may_say_good_bye(node: Node, agent: Link) -> None:
+    """SIGTERM goes to its main process alone; what takes longer than it may is told, and is not killed."""
+    script = "trap 'echo bye; kill $child; exit 0' TERM; sleep 12345 & child=$!; echo began; wait"
+    deaf = "trap '' TERM; sleep 12345 & echo deaf; wait; wait"
+    for name, text in (("polite", script), ("deaf", deaf)):
+        node.start_service(ServiceSpec("redis", ["sh", "-c", text], name=name, files={NAME_FILE: f"{name}\n".encode()}))
+    until(lambda: node.logs("polite") + node.logs("deaf") == b"began\ndeaf\n", "both")
+    ended = agent.call("stop", services=["polite"])
+    assert (len(ended["told"]), len(ended["processes"])) == (1, 2)
+    assert ended["took_seconds"] < 5
+    until(lambda: node.service_running("polite") == (False, "exited with code 0"), "its end", 10)
+    assert node.logs("polite") == b"began\nbye\n"
+    with pytest.raises(AgentError, match=r"still there 0\.\d s after SIGTERM: .*\(sh\)"):
+        agent.call("stop", services=["deaf"], timeout=0.3)
+    assert node.service_running("deaf")[0]
+    agent.call("kill", services=["deaf"])
+
+
 def test_a_command_has_an_exit_code_and_a_program_that_is_late_is_not_believed(node: Node, agent: Link) -> None:
     """A late answer is none to the next question: its program is ended, and another one asked."""
     server = AgentServer(node, agent, Settings(2.0, 1, "redis"))
