@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -33,6 +34,7 @@ from harness.runs import pooled, spelled
 from harness.runs.pooled import Pooled
 from harness.runtime.base import Runtime
 from harness.trial import Progress, TrialResult
+from harness.trial.attaching import examine_first
 from harness.trial.outcome import EXIT_CODES, worst
 
 CAME_TO = (
@@ -51,9 +53,15 @@ def usual_jobs(runtime: str) -> int:
 
 
 def get_images(plan: Plan, runtime: Runtime) -> None:
-    """Have all that the plan's cells need; what is missing ends it before anything is written."""
+    """Have all that the plan's cells need, and look at the clusters that exist; what is missing, or can't be used, ends
+    it before anything is written.
+    """
     for names, images in {(tuple(c.images_needed()), tuple(c.images.items())) for c in plan.cells}:
         runtime.image_versions(names, images=dict(images))
+    places = {str((c.system, c.endpoints, c.endpoint_options, c.ttl)): c for c in plan.cells if c.endpoints}
+    for config in places.values():
+        if (found := examine_first(config)) is not None:
+            click.echo(plain.line(f"found:  {found.words} at {', '.join(config.endpoints)}"), err=True)
 
 
 def run_plan(plan: Plan, runtime: Runtime, begin: Callable[[threading.Event], MatrixRun]) -> None:

@@ -82,6 +82,17 @@ _OPTIONS = [
     click.option(
         "--rate-tolerance", type=float, metavar="SHARE", help="By which share two clocks may run apart (default 0.001)."
     ),
+    click.option(
+        "--endpoints",
+        metavar="HOST:PORT,…",
+        help="Use the cluster that runs there, start none: only contenders are ours, and only they can be hit.",
+    ),
+    click.option(
+        "--endpoint-option",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="How to get in there: ca_file, cert_file, key_file, server_name, tls, user, password=env:NAME.",
+    ),
     click.option("--system-option", multiple=True, metavar="KEY=VALUE", help="An option of the system."),
     click.option("--fault-option", multiple=True, metavar="KEY=VALUE", help="A parameter of the fault."),
     click.option("--workload-option", multiple=True, metavar="KEY=VALUE", help="A parameter of the workload."),
@@ -106,7 +117,9 @@ HEADINGS = {
     "What to run": (
         "fault", "fault_option", "workload", "workload_option", "client", "contenders", "guarded", "ttl", "seed",
     ),
-    "The cluster": ("servers", "system_option", "secret", "image", "runtime_name"),
+    "The cluster": (
+        "servers", "endpoints", "endpoint_option", "system_option", "secret", "image", "runtime_name",
+    ),
     "The schedule": ("warmup", "duration", "fault_on", "fault_off", "schedule", "recovery"),
     "Judging": (
         "expect", "progress_bound", "min_grants", "min_handovers", "uncertainty", "rate_tolerance",
@@ -129,6 +142,7 @@ PAIRS = {
     "system_option": "system_options",
     "fault_option": "fault_options",
     "workload_option": "workload_options",
+    "endpoint_option": "endpoint_options",
     "image": "images",
     "schedule": "schedule",
     "expect": "expect",
@@ -205,6 +219,9 @@ def given(values: dict[str, Any]) -> dict[str, Any]:
         elif name == "secret":
             if value:
                 result["secrets"] = list(value)
+        elif name == "endpoints":
+            if value is not None:
+                result["endpoints"] = [each.strip() for each in value.split(",")]
         elif value is not None:
             result[name] = value
     return result

@@ -82,7 +82,9 @@ def command(
     )
     from harness.matrix import take_rule
     from harness.results import make, taken
+    from harness.systems.attached import UNSEEN
     from harness.trial import Progress, Trial, TrialResult
+    from harness.trial.attaching import examine_first
     from harness.trial.config import check_marks, from_mapping, resolve
 
     asked = {"system": system, **given(options)}
@@ -101,9 +103,10 @@ def command(
         return
     if jobs is not None:
         raise UsageError("--jobs are trials side by side, and here is one; give --repeat too")
-    runtime.image_versions(
-        config.images_needed(), images=config.images
-    )  # before anything is written: it ends here or not at all
+    # before anything is written: it ends here or not at all
+    runtime.image_versions(config.images_needed(), images=config.images)
+    if (found := examine_first(config)) is not None:
+        click.echo(plain.line(f"found:  {found.words}"), err=True)
 
     screen = console()
     cancel = threading.Event()
@@ -134,6 +137,8 @@ def command(
     screen.print(f"again:  {config.repeat_command(runtime.name)}", markup=False, soft_wrap=True)
     for line in needs(config.variables()):
         screen.print(f"needs:  {line}", markup=False, soft_wrap=True)
+    if config.endpoints:
+        screen.print(f"unseen: {'; '.join(UNSEEN)}", markup=False, soft_wrap=True)
     for line in result.kept:
         screen.print(f"kept:   {line}", markup=False, soft_wrap=True)
     sys.exit(130 if cancel.is_set() else result.outcome.exit_code)

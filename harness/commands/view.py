@@ -251,7 +251,7 @@ def _caption(results: Sequence[TrialResult]) -> str | None:
 def system_words(config: TrialConfig) -> str:
     """`etcd x5`, `redis by noop`: the system, and what of it isn't usual."""
     servers = f" x{config.servers}" if config.servers not in (None, 1, 3) else ""
-    return config.system + servers + (f" by {config.client}" if config.client is not None else "")
+    return config.system_words() + servers + (f" by {config.client}" if config.client is not None else "")
 
 
 def results_shown(results: Sequence[TrialResult], screen: Console) -> RenderableType:

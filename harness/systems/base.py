@@ -65,6 +65,8 @@ class Settings:
     servers: int
     image: str
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # there are secrets among them
+    attached: bool = False
+    """Whether it is a cluster that exists (harness/systems/attached.py): nothing of it is set by us."""
 
 
 class Server(Protocol):

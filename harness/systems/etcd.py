@@ -16,7 +16,9 @@ from typing import Any
 
 from harness.errors import AgentError, UsageError
 from harness.runtime.base import ServiceSpec
+from harness.systems import etcd_attached
 from harness.systems.asking import ask_all, ask_json, b64, in_range, options, says
+from harness.systems.attached import Access, Found
 from harness.systems.base import Leadership, LeaseTerms, Server, Settings
 
 PORT = 2379
@@ -32,6 +34,8 @@ OPTIONS: Mapping[str, tuple[type, Any]] = {
     "fsync": (bool, True),
 }
 
+USUAL_ELECTION_MS = 1000
+"""etcd's own election time, which is taken for that of a cluster that exists (its heartbeat is 100 ms, as here)."""
 EXPIRY_LOOK_SECONDS = 0.5
 """How often the leader looks for leases that have run out (server/lease/lessor.go, `runLoop`)."""
 COMMIT_SECONDS = 0.1
@@ -123,11 +127,16 @@ class Etcd:
           one may fail by a split vote.
         """
         values, ttl = self._options(settings), settings.ttl_seconds
+        if settings.attached:
+            values |= {"election_ms": USUAL_ELECTION_MS}
         election = values["election_ms"] / 1000
         return LeaseTerms(
             ttl_seconds=ttl,
             granularity_seconds=1.0,
-            least_seconds=float(minimum_ttl_seconds(values["heartbeat_ms"], values["election_ms"])),
+            # What a cluster that exists grants at least is found by asking it.
+            least_seconds=1.0
+            if settings.attached
+            else float(minimum_ttl_seconds(values["heartbeat_ms"], values["election_ms"])),
             given_away_least_seconds=ttl,
             given_away_most_seconds=ttl + EXPIRY_LOOK_SECONDS + COMMIT_SECONDS,
             hand_over_seconds=(2 + 2 + 1) * election + CLIENT_PAUSE_SECONDS,
@@ -211,3 +220,17 @@ class Etcd:
     def client_config(self, settings: Settings, nodes: Mapping[str, Sequence[str]]) -> dict[str, Any]:
         """See `System.client_config`."""
         return {"endpoints": [[name, PORT] for name in nodes]}
+
+    # -- a cluster that exists ----------------------------------------------------------------------------------------
+
+    def examine(self, access: Access, settings: Settings, prefix: str) -> Found:
+        """See `Attachable.examine`."""
+        return etcd_attached.examine(access, settings, prefix)
+
+    def attached_config(self, access: Access, relays: Sequence[str], prefix: str) -> dict[str, Any]:
+        """See `Attachable.attached_config`."""
+        return {**access.client_settings(relays, PORT), "prefix": prefix}
+
+    def tidy(self, access: Access, prefix: str) -> int:
+        """See `Attachable.tidy`."""
+        return etcd_attached.tidy(access, prefix)

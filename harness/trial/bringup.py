@@ -12,7 +12,9 @@ from harness.errors import HarnessError
 from harness.runtime.base import Node, NodeSpec, Runtime
 from harness.systems import roles
 from harness.systems.base import Settings, System
-from harness.trial import resource
+from harness.trial import attaching, resource
+from harness.trial.attached import AttachedCluster
+from harness.trial.attaching import Attachment
 from harness.trial.cluster import Cluster
 from harness.trial.config import TrialConfig
 from harness.trial.contenders import Contender
@@ -37,23 +39,29 @@ class BringUp:
         self._system: System = registry.load("systems", config.system)()
         self._began = 0.0
         """When it got its turn (monotonic s)."""
+        self._attachment: Attachment | None = None
 
     def run(self) -> None:
         """All of it. Raises HarnessError, with what was awaited and seen, when something doesn't come up."""
         config, record = self._config, self._record
         record.phase("turn")
         self._watch.check()
-        assert config.servers is not None
         record.data["images"] = self._runtime.image_versions(config.images_needed(), images=config.images)
         record.data["versions"]["engine"] = self._runtime.describe()
         settings = Settings(
             ttl_seconds=config.ttl,
-            servers=config.servers,
+            servers=config.servers or len(config.endpoints),
             image=self._system.image,
             options=secrets.reveal(config.system_options),
+            attached=bool(config.endpoints),
         )
-        names = roles.node_names(self._system, settings)
-        self._system.plan(settings, dict.fromkeys(names, ("192.0.2.1",)))  # a bad option ends it before any node
+        if config.endpoints:
+            self._attachment = attaching.examine(config, settings)
+            record.data["endpoints"] = self._attachment.recorded()
+            names = self._attachment.nodes
+        else:
+            names = roles.node_names(self._system, settings)
+            self._system.plan(settings, dict.fromkeys(names, ("192.0.2.1",)))  # a bad option ends it before any node
         # One start-up at a time on this machine: side by side they take longer each than one after the other.
         try:
             with self._lane.site.starting(self._watch.check):
@@ -89,16 +97,17 @@ class BringUp:
         with ThreadPoolExecutor(max_workers=1) as pool:
             # The lane's own nodes (contenders, resource) and the servers come up side by side.
             prepared = pool.submit(self._lane.prepare, config.contenders, logs)
-            running.server_nodes += self._lane.site.start_nodes([NodeSpec(name=name) for name in names])
+            image, role = ("node", "server") if self._attachment is None else ("contender", "endpoint")
+            running.server_nodes += self._lane.site.start_nodes([NodeSpec(name, image, role) for name in names])
             self._reached("nodes")
             running.agents.update(self._lane.open_agents(running.server_nodes, logs))
             self._reached("agents")
             beside: Sequence[Node] = ()
-            if roles.has_beside(self._system, settings, names):
+            if self._attachment is None and roles.has_beside(self._system, settings, names):
                 prepared.result()  # what is beside the contenders must know their addresses
                 running.agents.update(self._lane.agents)
                 beside = self._lane.contender_nodes
-            running.cluster = Cluster(self._system, settings, running.server_nodes, running.agents, beside)
+            running.cluster = self._cluster(settings, beside)
             running.cluster.start()
             began = time.monotonic()
             self._reached("services")
@@ -111,17 +120,24 @@ class BringUp:
             node: {name: spec.image for name, spec in services.items()}
             for node, services in running.cluster.plan.items()
         }
-        for role, nodes in (("server", running.server_nodes), ("contender", self._lane.contender_nodes)):
+        for played, nodes in ((role, running.server_nodes), ("contender", self._lane.contender_nodes)):
             for node in nodes:
-                record.data["nodes"][node.name] = {"role": role, "addresses": list(node.addresses)}
+                record.data["nodes"][node.name] = {"role": played, "addresses": list(node.addresses)}
         record.data["nodes"]["resource"] = {"role": "resource", "addresses": list(self._lane.resource.addresses)}
         record.data["notes"] = list(self._lane.site.notes)
-        record.data["system"] = self._system.recorded(replace(settings, options=config.system_options))
+        if self._attachment is None:
+            record.data["system"] = self._system.recorded(replace(settings, options=config.system_options))
         running.recorder = Recorder(record.folder)
         record.progress.live = running.recorder.live
-        self._spawn_contenders(settings)  # they load their libraries while the servers elect a leader
+        self._spawn_contenders()  # they load their libraries while the servers elect a leader
         self._reached("contenders")
         return began
+
+    def _cluster(self, settings: Settings, beside: Sequence[Node]) -> Cluster:
+        nodes, agents = self._running.server_nodes, self._running.agents
+        if self._attachment is not None:
+            return AttachedCluster(self._system, settings, nodes, agents, self._attachment)
+        return Cluster(self._system, settings, nodes, agents, beside)
 
     def _begin_history(self) -> None:
         """Now that it is known what the clients are like; or that they won't tell, and why stands in the errors."""
@@ -130,14 +146,14 @@ class BringUp:
             hellos = [contender.hello for contender in running.contenders if contender.hello is not None]
             running.recorder.begin(meta(self._config, record.folder.name, running.clock, hellos))
 
-    def _spawn_contenders(self, settings: Settings) -> None:
+    def _spawn_contenders(self) -> None:
         config, running = self._config, self._running
         base = {
             "epoch": running.clock.epoch_ns,
             "lock": "lock",
             "workload": registry.reference("workloads", config.workload),
             "client": registry.reference("clients", config.client or self._system.client),
-            "client_config": self._system.client_config(settings, running.servers.addresses()),
+            "client_config": running.servers.client_config(),
             "ttl": config.ttl,
             "guarded": config.guarded,
             "resource": self._lane.resource_config(self._record.folder.name),

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 from harness import redaction
 from harness.errors import AgentError, HarnessError, NotHealthy
@@ -144,6 +145,9 @@ class Cluster:
             with ThreadPoolExecutor(max_workers=len(nodes)) as pool:
                 list(pool.map(start, nodes.values()))
 
+    def check(self) -> None:
+        """Raises HarnessError when something has ended without which no client gets on; servers are the lookout's."""
+
     def close(self) -> None:
         """End the programs that are kept running to be asked. The services run on."""
         for server in (*self.servers, *self._beside):
@@ -157,6 +161,10 @@ class Cluster:
     def services(self, node: str) -> Mapping[str, ServiceSpec]:
         """The services of a node by name, the main one first; none for most contenders."""
         return self.plan.get(node, {})
+
+    def client_config(self) -> dict[str, Any]:
+        """What the lock clients are told."""
+        return self.system.client_config(self.settings, self.addresses())
 
     def addresses(self) -> dict[str, tuple[str, ...]]:
         """Node name -> its addresses."""

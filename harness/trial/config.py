@@ -24,6 +24,7 @@ from harness.expectations import Verdict
 from harness.images import from_environment, why_not
 from harness.systems import roles
 from harness.systems.base import LeaseTerms, Settings, sizes, terms_of
+from harness.trial import attaching
 from harness.trial.timing import timing
 from nemesis import faults
 from nemesis.schedule import Schedule
@@ -84,6 +85,10 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """By how much stamps of two processes may disagree. 0 where all nodes share a kernel."""
     rate_tolerance: float = 0.001
     """By which share two clocks may run apart: the kernel slews a wall clock by up to 0.0005, Redis counts in ms."""
+    endpoints: list[str] = msgspec.field(default_factory=list)
+    """A cluster that exists, HOST:PORT each, in the place of servers of ours (harness/systems/attached.py)."""
+    endpoint_options: dict[str, Any] = msgspec.field(default_factory=dict)
+    """How to get into it: TLS, its files, user and password."""
     system_options: dict[str, Any] = msgspec.field(default_factory=dict)
     fault_options: dict[str, Any] = msgspec.field(default_factory=dict)
     workload_options: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -99,7 +104,11 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def describe(self) -> str:
         """The cell in a few words: "etcd x clock-leader clocks=monotonic, naive"."""
         by = f" by {self.client}" if self.client is not None else ""
-        return f"{self.system}{by} x {self.fault_words()}, {'guarded' if self.guarded else 'naive'}"
+        return f"{self.system_words()}{by} x {self.fault_words()}, {'guarded' if self.guarded else 'naive'}"
+
+    def system_words(self) -> str:
+        """The system, and where it is when it isn't ours: "etcd at 10.0.0.7:2379"."""
+        return self.system + (f" at {','.join(self.endpoints)}" if self.endpoints else "")
 
     def fault_words(self) -> str:
         """The fault, with the options by which the cell is told from others: "clock-leader clocks=monotonic"."""
@@ -129,7 +138,7 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         system = registry.load("systems", self.system)
         servers = self.servers if self.servers is not None else self._usual_servers()
         given = self.system_options if system_options is None else system_options
-        return terms_of(system(), Settings(self.ttl, servers, system.image, given))
+        return terms_of(system(), Settings(self.ttl, servers, system.image, given, attached=bool(self.endpoints)))
 
     def derived(self, terms: LeaseTerms | None = None) -> dict[str, float]:
         """What each of the times is where it isn't given: from the system, its ttl, the fault, and the others that are.
@@ -160,7 +169,8 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def images_needed(self) -> list[str]:
         """The names of the images that a trial of this cell needs."""
-        return [*roles.images_of(registry.load("systems", self.system)), "node", "contender", "postgres"]
+        ours = [] if self.endpoints else roles.images_of(registry.load("systems", self.system))
+        return [*ours, "node", "contender", "postgres"]
 
     def cell(self) -> dict[str, Any]:
         """The cell as data, for trial.json and matrix.json."""
@@ -191,6 +201,8 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         parts += [f"{key}-{_plain(value)}"[:SLUG_PART] for key, value in self.options_told().items()]
         if self.servers not in (None, self._usual_servers()):
             parts.append(f"{self.servers}n")
+        if self.endpoints:
+            parts.append(f"at-{self.endpoints[0]}")
         if self.client is not None:
             parts.append(self.client)
         if self.workload != "lock":
@@ -219,6 +231,8 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             flag = "--" + name.replace("_", "-")
             if name == "guarded":
                 words.append("--naive")
+            elif name == "endpoints":
+                words.append(f"--endpoints {','.join(map(_plain, value))}")
             elif name == "secrets":
                 words += [f"--secret {_plain(key)}" for key in value]
             elif isinstance(value, dict):
@@ -287,7 +301,10 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
     if config.client is not None and config.client not in (known := registry.names("clients")):
         raise bad("client", f"unknown client {config.client!r} (known: {', '.join(known)})")
     servers = config.servers if config.servers is not None else system.server_counts[0]
-    if servers not in system.server_counts:
+    if config.endpoints or config.endpoint_options:
+        attaching.check(config, revealed("endpoint_options"), bad)
+        servers = len(config.endpoints)
+    elif servers not in system.server_counts:
         raise bad("servers", f"{config.system} runs with {sizes(system)} servers, not {servers}")
 
     def in_range(values: TrialConfig, *ranges: tuple[str, float, float]) -> None:
@@ -324,7 +341,7 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
     derived = config.derived(terms)
     filled = msgspec.structs.replace(
         config,
-        servers=servers,
+        servers=None if config.endpoints else servers,
         seed=config.seed if config.seed is not None else random.SystemRandom().randrange(2**31),
         images={**{name: named for name, named in from_environment().items() if name in known}, **config.images},
         **{name: value for name, value in derived.items() if getattr(config, name) is None},
@@ -342,13 +359,15 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
             raise bad(f"images.{name}", f"unknown image (known: {', '.join(known)})")
         if (reason := why_not(reference)) is not None:
             raise bad(f"images.{name}", reason)
-    settings = Settings(config.ttl, servers, system.image, options)
+    settings = Settings(config.ttl, servers, system.image, options, attached=bool(config.endpoints))
     contenders = [f"c{number}" for number in range(config.contenders)]
     try:
-        names = roles.node_names(system(), settings)
-        # Addresses from the range for documentation: only the options are looked at.
-        made_up = ("192.0.2.1",)
-        plan = roles.services_of(system(), settings, dict.fromkeys(names, made_up), dict.fromkeys(contenders, made_up))
+        made_up = ("192.0.2.1",)  # from the range for documentation: only the options are looked at
+        names: list[str] = [] if config.endpoints else roles.node_names(system(), settings)
+        plan: roles.Plan = {}
+        if not config.endpoints:
+            mates = dict.fromkeys(contenders, made_up)
+            plan = roles.services_of(system(), settings, dict.fromkeys(names, made_up), mates)
     except UsageError as error:
         raise bad("system_options", str(error)) from error
     try:
@@ -360,6 +379,8 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
         faults.make(kind, target, revealed("fault_options"))
     except UsageError as error:
         raise bad("fault", str(error)) from error
+    if config.endpoints and (reason := attaching.not_offered(kind, target, config.fault_options)) is not None:
+        raise bad("fault", reason)
     nodes = [*names, *contenders]
     if NAME.fullmatch(target) and target not in nodes:
         raise bad("fault", f"this trial has no node {target!r} (nodes: {', '.join(nodes)})")

@@ -208,6 +208,8 @@ class TrialEnvironment:
 
     def client_port(self, node: str, service: str | None = None) -> int | None:
         specs = self._cluster.services(node)
+        if not specs:  # the way to an endpoint, which listens as the system would
+            return self._cluster.system.port if node in self.servers else None
         main = next(iter(specs))
         name = service or main
         usual = self._cluster.system.port if name == main and node in self.servers else None

@@ -80,6 +80,8 @@ class Watch:
         failed = next((contender.failure for contender in self._running.contenders if contender.failure), None)
         if failed is not None:
             raise HarnessError(failed)
+        if self._running.cluster is not None:
+            self._running.cluster.check()
         if self._running.lookout is not None:
             self._running.lookout.check()  # which tells of agents too
             return

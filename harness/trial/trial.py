@@ -115,6 +115,8 @@ class Trial:
             way_out.stop_contenders()
         with guard("auditing the resource"):
             way_out.audit()
+        with guard("removing the trial's keys"):
+            way_out.tidy()
         with guard("looking for what others did"):
             way_out.look_back()
         with guard("closing the history"):

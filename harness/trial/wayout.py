@@ -13,6 +13,7 @@ import msgspec
 from harness import redaction, registry
 from harness.errors import HarnessError
 from harness.trial import resource
+from harness.trial.attached import AttachedCluster
 from harness.trial.config import TrialConfig
 from harness.trial.ledger import disagreements
 from harness.trial.record import TrialRecord
@@ -101,6 +102,14 @@ class WayOut:
         if (sql := getattr(workload, "tally", None)) is not None:
             counted = resource.ask(self._lane.resource, self._record.folder.name, sql)
             self._record.data["tally"] = {"counted": counted, "words": list(workload.told(counted))}
+
+    def tidy(self) -> None:
+        """Remove the trial's own keys from a cluster that exists. Raises HarnessError when that isn't sure."""
+        if isinstance(self._running.cluster, AttachedCluster):
+            told = self._record.data["endpoints"]
+            told["relays"] = self._running.cluster.end_relays()
+            told["keys_removed"] = self._running.cluster.tidy()
+            self._record.say(f"the trial's own keys are removed there ({told['keys_removed']} were left)")
 
     def look_back(self) -> None:
         """Look once more for what others did, and note it: the trial did not go as it was meant to."""

@@ -17,15 +17,18 @@ import os
 import random
 import select
 import sys
+import time
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from workloads.clients.base import Acquired, Answered, ClientConfig, Outcome, classify
-from workloads.clients.http import HttpClient, TransportError, connect
+from workloads.clients.http import HttpClient, Tls, TransportError, wants_more
 from workloads.clocks import Flag, Stamp
 
 LEASE_GONE = "etcdserver: requested lease not found"
+LOGIN_OVER = ("etcdserver: invalid auth token", "etcdserver: revision of auth store is old")
+"""How etcd refuses a token that it doesn't know any more: unused for five minutes, or given out before a restart."""
 
 ERRORS: Mapping[str, Outcome] = {
     # No connection, so nothing was sent.
@@ -42,6 +45,8 @@ ERRORS: Mapping[str, Outcome] = {
     "etcdserver: mvcc: database space exceeded": "fail",
     "etcdserver: not capable": "fail",
     "etcdserver: user name is empty": "fail",
+    "etcdserver: permission denied": "fail",
+    **dict.fromkeys(LOGIN_OVER, "fail"),
     # Proposed, and then unknown: "etcdserver: request timed out", "… possibly due to previous leader failure",
     # "etcdserver: leader changed", "etcdserver: no leader" (also said by a follower that could not forward in time),
     # "etcdserver: server stopped", "context deadline exceeded".
@@ -49,6 +54,12 @@ ERRORS: Mapping[str, Outcome] = {
 }
 
 MIN_ATTEMPT_SECONDS = 0.05
+LOGIN_SECONDS = 5.0
+"""The deadline of a first login. A password costs a server a tenth of a second of a processor, and all contenders come
+at once: one operation's deadline would have all of them give up, and begin anew, for ever."""
+LOGIN_PAUSE_SECONDS = 0.2
+CERTAIN = ("etcdserver: auth", "CERTIFICATE_VERIFY_FAILED")
+"""In what keeps a login from succeeding: it won't succeed the next time either."""
 
 
 def _b64(text: bytes) -> str:
@@ -74,8 +85,9 @@ class _Watch:
     def __init__(self, http: HttpClient, key: str, revision: int, timeout_seconds: float) -> None:
         request = {"create_request": {"key": key, "start_revision": str(revision), "filters": ["NOPUT"]}}
         body = json.dumps(request).encode()
-        self._sock = connect(http.target, timeout_seconds)
-        head = f"POST /v3/watch HTTP/1.1\r\nHost: {http.endpoint}\r\nContent-Length: {len(body)}\r\n\r\n"
+        self._sock = http.open(timeout_seconds)
+        own = "".join(f"{name}: {value}\r\n" for name, value in http.headers.items())
+        head = f"POST /v3/watch HTTP/1.1\r\nHost: {http.endpoint}\r\n{own}Content-Length: {len(body)}\r\n\r\n"
         try:
             self._sock.sendall(head.encode() + body)
         except OSError as error:
@@ -93,8 +105,8 @@ class _Watch:
             heard = self._sock.recv(65536)
         except BlockingIOError:
             return False
-        except OSError:
-            return True
+        except OSError as error:
+            return not wants_more(error)
         self._heard += heard
         news = not heard or b'"events"' in self._heard or b'"canceled"' in self._heard or b'"error"' in self._heard
         refused = b"\r\n" in self._heard and b" 200 " not in self._heard.split(b"\r\n", 1)[0]
@@ -105,9 +117,12 @@ class _Watch:
 
 
 class EtcdLock:
-    """See the module. `settings`: endpoints."""
+    """See the module. `settings`: endpoints; of a cluster that isn't the harness's own also `prefix` (below which its
+    keys are), `tls` (`Tls.of`), `user` and `password`.
+    """
 
     name = "etcd"
+    attaches = True
     library = f"http.client of Python {sys.version.split()[0]}"
     errors = ERRORS
 
@@ -116,20 +131,58 @@ class EtcdLock:
         self._operation = config.operation_seconds
         self.renew_every_seconds = config.ttl_seconds / 3
         self.counters: Counter[str] = Counter(grant_retries=0, keepalive_retries=0, watches=0, expired_while_waiting=0)
-        self._http = HttpClient(config.endpoints(), self.counters)
-        self._prefix = f"fencepost/{config.lock}/".encode()
+        self._http = HttpClient(config.endpoints(), self.counters, Tls.of(config.settings.get("tls")))
+        self._prefix = f"{config.settings.get('prefix', 'fencepost')}/{config.lock}/".encode()
+        self._login = {"name": config.settings.get("user"), "password": config.settings.get("password")}
+        if self._login["name"] is not None:
+            self.counters["logins"] = 0
         self._random = random.Random(os.urandom(8))
         self._lease: str | None = None
         self._granted = config.ttl_seconds
 
     def connect(self, timeout_seconds: float) -> str | None:
-        """Nothing to do before the first request."""
+        """Log in, where there is a user; else there is nothing to do before the first request."""
+        until, why = Stamp.now().mono + timeout_seconds, None
+        while self._login["name"] is not None:
+            if (why := self._log_in(min(LOGIN_SECONDS, timeout_seconds))) is None:
+                return None
+            certain = any(word in why for word in CERTAIN)
+            if certain or Stamp.now().mono + LOGIN_PAUSE_SECONDS > until:
+                return f"no login as {self._login['name']!r}: {why}"
+            time.sleep(LOGIN_PAUSE_SECONDS)
         return None
 
     # -- requests -------------------------------------------------------------------------------------------------
 
+    def _log_in(self, timeout_seconds: float) -> str | None:
+        """Get a token, which goes with every request from now on. None, or why there is none."""
+        self.counters["logins"] += 1
+        self._http.headers.pop("Authorization", None)
+        try:
+            answer = self._ask("auth/authenticate", self._login, timeout_seconds)
+            self._http.headers["Authorization"] = str(answer["token"])
+        except (TransportError, EtcdError) as error:
+            return str(error)
+        return None
+
     def _call(self, path: str, document: Any, timeout_seconds: float) -> Any:
-        """One request. TransportError without an answer, EtcdError with etcd's refusal."""
+        """One request. TransportError without an answer, EtcdError with etcd's refusal.
+
+        With a token that etcd doesn't know any more the request was refused before it did anything: a fresh login,
+        which is counted, and the same once more within the same deadline.
+        """
+        until = Stamp.now().mono + timeout_seconds
+        try:
+            return self._ask(path, document, timeout_seconds)
+        except EtcdError as error:
+            if self._login["name"] is None or not any(word in str(error) for word in LOGIN_OVER):
+                raise
+            left = until - Stamp.now().mono
+            if left < MIN_ATTEMPT_SECONDS or self._log_in(left) is not None:
+                raise
+        return self._ask(path, document, max(until - Stamp.now().mono, MIN_ATTEMPT_SECONDS))
+
+    def _ask(self, path: str, document: Any, timeout_seconds: float) -> Any:
         status, answer = self._http.json("POST", f"/v3/{path}", document, timeout_seconds)
         if isinstance(answer, dict) and "error" in answer and isinstance(answer["error"], dict):  # in a stream
             answer, status = answer["error"], 500

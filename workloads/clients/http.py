@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import ssl
 
 Address = tuple[Any, ...]
 
@@ -56,6 +61,49 @@ def connect(target: tuple[socket.AddressFamily, Address], timeout_seconds: float
     return sock
 
 
+@dataclass(frozen=True)
+class Tls:
+    """What it takes to speak TLS: texts in PEM, since files of the harness's machine are none of a contender's.
+
+    `ca`: whom to trust, None for whomever this machine trusts. `cert` and `key`: a client's own, both or neither.
+    `names`: host as it is connected to -> the name that its certificate must have, where that is another.
+    """
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = field(default=None, repr=False)
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any] | None) -> Tls | None:
+        """From a client's settings, where they have it."""
+        return None if told is None else cls(told.get("ca"), told.get("cert"), told.get("key"), told.get("names") or {})
+
+    def context(self) -> ssl.SSLContext:
+        """For connections as a client. `ssl.SSLError` (or ValueError) for texts that are no certificate or key."""
+        import ssl  # takes 20 ms, which only those pay who need it
+
+        made = ssl.create_default_context(cadata=self.ca)
+        # From Python 3.13 on it is set by default, and authorities that people made for themselves mostly lack what it
+        # asks for: a contender's Python would refuse what the harness's took.
+        made.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if self.cert is not None:
+            both = os.memfd_create("certificate")  # the library takes files only; this one has no name on any disk
+            try:
+                os.write(both, f"{self.cert}\n{self.key or ''}\n".encode())
+                made.load_cert_chain(f"/proc/self/fd/{both}")
+            finally:
+                os.close(both)
+        return made
+
+
+def wants_more(error: OSError) -> bool:
+    """Whether a TLS connection that doesn't block has only not got a whole record yet."""
+    import ssl
+
+    return isinstance(error, ssl.SSLWantReadError)
+
+
 class _Connection(http.client.HTTPConnection):
     """An HTTPConnection on a socket that is already there, which never connects by itself."""
 
@@ -70,15 +118,18 @@ class HttpClient:
     """Requests to one of several servers at a time, over a connection that is kept.
 
     After a request without an answer the connection is given up and the *next* request goes to the next server; each
-    such switch is counted. Not safe for two threads at once.
+    such switch is counted. `headers` go with each request. Not safe for two threads at once.
     """
 
-    def __init__(self, endpoints: Sequence[tuple[str, int]], counters: Counter[str]) -> None:
+    def __init__(self, endpoints: Sequence[tuple[str, int]], counters: Counter[str], tls: Tls | None = None) -> None:
         self._endpoints = list(endpoints)
         self._targets = [resolve(host, port) for host, port in endpoints]
         self._at = 0
         self._connection: _Connection | None = None
         self._counters = counters
+        self._names = {} if tls is None else tls.names
+        self._context = None if tls is None else tls.context()
+        self.headers: dict[str, str] = {}
         counters["endpoint_switches"] += 0  # listed also when there was none
 
     @property
@@ -87,10 +138,18 @@ class HttpClient:
         host, port = self._endpoints[self._at]
         return f"{host}:{port}"
 
-    @property
-    def target(self) -> tuple[socket.AddressFamily, Address]:
-        """Its address, for a connection of one's own."""
-        return self._targets[self._at]
+    def open(self, timeout_seconds: float) -> socket.socket:
+        """A connection of one's own to that server, or TransportError `connect`: nothing was sent."""
+        sock = connect(self._targets[self._at], timeout_seconds)
+        if self._context is None:
+            return sock
+        host, port = self._endpoints[self._at]
+        name = self._names.get(host, host)
+        try:  # the deadline of the connection holds for each step of the handshake
+            return self._context.wrap_socket(sock, server_hostname=name)
+        except (OSError, ValueError) as error:
+            sock.close()
+            raise TransportError("connect", f"{host}:{port}: TLS: {error}") from error
 
     @property
     def connected(self) -> bool:
@@ -111,11 +170,12 @@ class HttpClient:
         try:
             if self._connection is None:
                 host, port = self._endpoints[self._at]
-                self._connection = _Connection(host, port, connect(self.target, timeout_seconds))
+                self._connection = _Connection(host, port, self.open(timeout_seconds))
             connection = self._connection
             stage = "send"
             connection.sock.settimeout(max(deadline - time.monotonic(), 0.001))
-            connection.request(method, path, body, {"Content-Type": "application/json"} if body is not None else {})
+            kind_of_body = {"Content-Type": "application/json"} if body is not None else {}
+            connection.request(method, path, body, {**kind_of_body, **self.headers})
             stage = "answer"
             connection.sock.settimeout(max(deadline - time.monotonic(), 0.001))
             response = connection.getresponse()

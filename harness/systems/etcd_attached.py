@@ -1,0 +1,153 @@
+"""An etcd that exists: what `Etcd` does there from the harness's host. See harness/systems/attached.py."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from harness.systems.asking import b64
+from harness.systems.attached import Access, Endpoint, EndpointError, Found, reach, speaks_tls
+from harness.systems.base import Settings
+from workloads.clients.http import HttpClient, TransportError
+
+ANSWER_SECONDS = 5.0
+"""The deadline of one request; a login costs a server a tenth of a second of work."""
+
+
+class Refused(EndpointError):
+    """etcd's own refusal; `words` are its own."""
+
+    def __init__(self, endpoint: Endpoint, words: str) -> None:
+        self.words = words
+        super().__init__(f"{endpoint} refuses: {words}")
+
+
+class Member:
+    """One endpoint, spoken to in JSON, after it was seen that it is an etcd."""
+
+    def __init__(self, access: Access, endpoint: Endpoint) -> None:
+        """Raises EndpointError."""
+        self._access, self.endpoint = access, endpoint
+        reach(access, endpoint)
+        try:
+            self._http = HttpClient([(endpoint.host, endpoint.port)], Counter(), access.tls)
+        except OSError as error:
+            raise EndpointError(f"{endpoint}: {error}") from error
+        self.version = self._version()
+        if access.user is not None:
+            self._log_in(access)
+
+    def _exchange(self, method: str, path: str, document: Any) -> tuple[int, Any]:
+        try:
+            return self._http.json(method, path, document, ANSWER_SECONDS)
+        except TransportError as error:
+            if self._access.tls is None and speaks_tls(self.endpoint):
+                raise EndpointError(f"{self.endpoint} wants TLS: give the endpoint option tls, or ca_file") from error
+            if "CERTIFICATE_REQUIRED" in str(error) or "BAD_CERTIFICATE" in str(error):
+                raise EndpointError(
+                    f"{self.endpoint} wants a client's certificate that it trusts: endpoint options cert_file, key_file"
+                ) from error
+            raise EndpointError(f"{self.endpoint} doesn't answer as etcd does: {error}") from error
+
+    def _version(self) -> str:
+        status, answer = self._exchange("GET", "/version", None)
+        if status == 200 and isinstance(answer, dict) and "etcdserver" in answer:
+            return str(answer["etcdserver"])
+        if self._access.tls is None and speaks_tls(self.endpoint):
+            raise EndpointError(f"{self.endpoint} wants TLS: give the endpoint option tls, or ca_file")
+        raise EndpointError(f"{self.endpoint} isn't etcd: it answers GET /version with status {status}, {answer!r:.80}")
+
+    def _log_in(self, access: Access) -> None:
+        try:
+            told = self.ask("auth/authenticate", {"name": access.user, "password": access.password})
+        except Refused as error:
+            if "not enabled" in error.words:
+                raise EndpointError(f"{self.endpoint} knows no users; leave user and password out") from error
+            raise EndpointError(
+                f"{self.endpoint} refuses the password of {access.user!r}, or knows no such user: {error.words}"
+            ) from error
+        self._http.headers["Authorization"] = str(told["token"])
+
+    def ask(self, path: str, document: Any) -> dict[str, Any]:
+        """One request. `Refused` with etcd's own words, EndpointError without an answer."""
+        status, answer = self._exchange("POST", f"/v3/{path}", document)
+        if status == 200 and isinstance(answer, dict) and "error" not in answer:
+            return answer
+        words = answer.get("message") or answer.get("error") if isinstance(answer, dict) else answer
+        raise Refused(self.endpoint, str(words or f"status {status}"))
+
+    def close(self) -> None:
+        """Drop the connection."""
+        self._http.close()
+
+
+def span(prefix: str) -> dict[str, str]:
+    """All keys below a prefix: what is `prefix/…`, and nothing that only begins alike."""
+    return {"key": b64(f"{prefix}/"), "range_end": b64(f"{prefix}0")}  # "0" is what follows "/"
+
+
+def examine(access: Access, settings: Settings, prefix: str) -> Found:
+    """See `Attachable.examine`: on each endpoint a lease, a key that hangs on it, and the lease's end with the key."""
+    versions: dict[str, str] = {}
+    clusters: dict[str, str] = {}
+    for number, endpoint in enumerate(access.endpoints):
+        member = Member(access, endpoint)
+        try:
+            clusters[str(endpoint)] = _try_out(member, access, settings, f"{prefix}/look{number}")
+        finally:
+            member.close()
+        versions[str(endpoint)] = member.version
+    if len(set(clusters.values())) > 1:
+        said = ", ".join(f"{endpoint} of {cluster}" for endpoint, cluster in clusters.items())
+        raise EndpointError(f"the endpoints are of different clusters ({said})")
+    version = "/".join(sorted(set(versions.values())))
+    return Found(version, f"etcd {version}, cluster {next(iter(clusters.values()))}")
+
+
+def _try_out(member: Member, access: Access, settings: Settings, key: str) -> str:
+    """The id of its cluster, once all worked that a lock client does."""
+    try:
+        granted = member.ask("lease/grant", {"TTL": str(round(settings.ttl_seconds))})
+        lease, seconds = str(granted["ID"]), float(granted["TTL"])
+        try:
+            member.ask("kv/put", {"key": b64(key), "value": b64("1"), "lease": lease})
+        finally:
+            member.ask("lease/revoke", {"ID": lease})
+    except Refused as error:
+        if "user name is empty" in error.words or "invalid auth token" in error.words:
+            raise EndpointError(f"{member.endpoint} wants a user and a password (endpoint options)") from error
+        if "permission denied" in error.words:
+            raise EndpointError(
+                f"{member.endpoint}: {access.user!r} may not read and write keys below fencepost/, which is all that a "
+                "trial uses; grant it that"
+            ) from error
+        raise
+    if abs(seconds - settings.ttl_seconds) > 1e-6:
+        raise EndpointError(
+            f"{member.endpoint} grants a lease of {seconds:g} s where {settings.ttl_seconds:g} s is asked for, and a "
+            f"lock would be judged by another promise than it made; give a ttl of {seconds:g} s or more"
+        )
+    return f"{int(granted['header']['cluster_id']):x}"
+
+
+def tidy(access: Access, prefix: str) -> int:
+    """See `Attachable.tidy`: by the first endpoint that answers, and read again after that."""
+    why = ""
+    for endpoint in access.endpoints:
+        try:
+            member = Member(access, endpoint)
+        except EndpointError as error:
+            why = why or str(error)
+            continue
+        try:
+            removed = int(member.ask("kv/deleterange", span(prefix)).get("deleted", 0))
+            left = int(member.ask("kv/range", {**span(prefix), "count_only": True}).get("count", 0))
+        except EndpointError as error:
+            why = why or str(error)
+            continue
+        finally:
+            member.close()
+        if left:
+            raise EndpointError(f"{left} keys below {prefix}/ came back after they were removed: somebody writes there")
+        return removed
+    raise EndpointError(f"keys below {prefix}/ may be left (they hang on leases, and end with them): {why}")

@@ -1,0 +1,199 @@
+"""The harness's end of the relays: what contenders say to endpoints goes out from the host, and the answers go in.
+
+A site has no way out, and gets none. Each endpoint has a node of its own in the site, where `workloads.relay` listens;
+its connections come here over that program's stdio, and each becomes a connection of this process to the endpoint. So
+nothing of the host is changed (no route, no rule, no port), a contender reaches these endpoints and nothing else, and
+whoever is cut off from the node is cut off from the endpoint.
+
+The contender is connected to the relay before the endpoint is: of an endpoint that refuses, it sees a connection that
+closes without an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.errors import HarnessError
+from harness.runtime.base import Node, Process
+from harness.systems.attached import Endpoint
+
+CONNECT_SECONDS = 5.0
+LISTEN_SECONDS = 20.0
+CHUNK = 32768
+
+
+@dataclass
+class _Way:
+    """One connection: what came before it was made waits in `early`."""
+
+    task: asyncio.Task[None] | None = None
+    writer: asyncio.StreamWriter | None = None
+    early: list[bytes] = field(default_factory=list)
+
+
+class Relay:
+    """The way to one endpoint, through one node."""
+
+    def __init__(self, node: Node, endpoint: Endpoint, port: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.node, self.endpoint = node, endpoint
+        self.connections = self.refused = 0
+        self.last_error: str | None = None
+        self.listening = threading.Event()
+        self.failure: str | None = None
+        self._port, self._loop = port, loop
+        self._ways: dict[int, _Way] = {}
+        self._process: Process | None = None
+        self._closing = False
+        self._words = b""
+
+    def start(self) -> None:
+        """Start the program on the node. It listens when `listening` is set."""
+        self._process = self.node.spawn(
+            ("python3", "-u", "-m", "workloads.relay", str(self._port)),
+            on_line=self._heard,
+            on_error_line=self._complained,
+        )
+
+    def _heard(self, line: bytes) -> None:
+        if not self._closing:
+            self._loop.call_soon_threadsafe(self._line, line)
+
+    def check(self) -> None:
+        """Raises HarnessError when its program has ended."""
+        if self.failure is None and self._process is not None and self._process.wait(0.0) is not None:
+            words = self._words.decode(errors="replace").strip()
+            self.failure = f"the relay to {self.endpoint} on {self.node.name} has ended: {words or 'without a word'}"
+        if self.failure is not None:
+            raise HarnessError(self.failure)
+
+    def _complained(self, line: bytes) -> None:
+        self._words = line[-400:]
+
+    def close(self) -> None:
+        """End the program, and with it all connections. Idempotent."""
+        self._closing = True
+        if self._process is not None:
+            self._process.close_stdin()
+            self._process.wait(5.0)
+
+    def told(self) -> dict[str, Any]:
+        """What passed, for trial.json."""
+        return {
+            "endpoint": str(self.endpoint),
+            "connections": self.connections,
+            "refused": self.refused,
+            "last_error": self.last_error,
+        }
+
+    # -- in the loop --------------------------------------------------------------------------------------------------
+
+    def _line(self, line: bytes) -> None:
+        word, _, rest = line.decode().partition(" ")
+        if word == "listening":
+            self.listening.set()
+            return
+        text, _, data = rest.partition(" ")
+        number = int(text)
+        if word == "o":
+            self.connections += 1
+            way = self._ways[number] = _Way()
+            way.task = self._loop.create_task(self._carry(number, way))
+        elif (found := self._ways.get(number)) is not None:
+            if word == "d":
+                content = base64.b64decode(data)
+                if found.writer is None:
+                    found.early.append(content)
+                else:
+                    found.writer.write(content)
+            elif word == "c":
+                self._drop(number)
+
+    async def _carry(self, number: int, way: _Way) -> None:
+        try:
+            opening = asyncio.open_connection(self.endpoint.host, self.endpoint.port)
+            reader, writer = await asyncio.wait_for(opening, CONNECT_SECONDS)
+        except (OSError, TimeoutError) as error:
+            self.refused += 1
+            self.last_error = str(error) or f"no connection within {CONNECT_SECONDS:g} s"
+            self._end(number)
+            return
+        for content in way.early:
+            writer.write(content)
+        way.writer = writer
+        try:
+            while data := await reader.read(CHUNK):
+                self._send(f"d {number} {base64.b64encode(data).decode()}")
+        except OSError as error:
+            self.last_error = str(error)
+        finally:
+            writer.close()
+        self._end(number)
+
+    def _end(self, number: int) -> None:
+        if self._ways.pop(number, None) is not None:
+            self._send(f"c {number}")
+
+    def _drop(self, number: int) -> None:
+        """The contender's end has closed."""
+        way = self._ways.pop(number)
+        if way.task is not None:
+            way.task.cancel()
+        if way.writer is not None:
+            way.writer.close()
+
+    def _send(self, line: str) -> None:
+        if self._process is None or self._closing:
+            return
+        try:
+            self._process.send(line.encode() + b"\n")
+        except HarnessError as error:
+            self.failure = self.failure or f"the relay to {self.endpoint} on {self.node.name}: {error}"
+
+
+class Relays:
+    """The ways to all endpoints of a trial, and the thread that carries them."""
+
+    def __init__(self, nodes: Sequence[Node], endpoints: Sequence[Endpoint], port: int) -> None:
+        """`port` is where each listens on its node."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="relays", daemon=True)
+        self.all = [Relay(node, endpoint, port, self._loop) for node, endpoint in zip(nodes, endpoints, strict=True)]
+
+    def start(self) -> None:
+        """Start all; returns when each listens. Raises HarnessError naming one that doesn't."""
+        self._thread.start()
+        for relay in self.all:
+            relay.start()
+        for relay in self.all:
+            if not relay.listening.wait(LISTEN_SECONDS):
+                relay.check()
+                raise HarnessError(
+                    f"the relay to {relay.endpoint} on {relay.node.name} did not listen within {LISTEN_SECONDS:g} s"
+                )
+
+    def check(self) -> None:
+        """Raises HarnessError when one has ended: nobody reaches its endpoint any more, and no fault did that."""
+        for relay in self.all:
+            relay.check()
+
+    def close(self) -> None:
+        """End all. Nothing reaches the endpoints from the site any more when this returns. Idempotent."""
+        for relay in self.all:
+            relay.close()
+        if self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result(5.0)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(5.0)
+        if not self._loop.is_running():
+            self._loop.close()
+
+    async def _cancel_all(self) -> None:
+        tasks = [task for task in asyncio.all_tasks(self._loop) if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

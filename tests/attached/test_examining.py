@@ -1,0 +1,206 @@
+"""A cluster that exists is asked before anything starts; what is not as it was said ends it there, in a sentence."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import ConfigError, UsageError
+from harness.systems import attached
+from harness.systems.attached import EndpointError
+from harness.systems.base import Settings
+from harness.systems.etcd import Etcd as System
+from harness.trial.attaching import offered
+from harness.trial.config import from_mapping, resolve
+from tests.attached import etcd
+from tests.attached.etcd import PASSWORD, USER, Etcd
+
+SETTINGS = Settings(2.0, 1, "etcd", attached=True)
+PREFIX = "fencepost/0123456789ab"
+
+
+def way_in(papers: Path, **others: Any) -> dict[str, Any]:
+    return {"ca_file": str(papers / "ours.pem"), "user": USER, "password": PASSWORD, **others}
+
+
+def examine(endpoints: list[str], options: dict[str, Any] | None = None, settings: Settings = SETTINGS) -> str:
+    return System().examine(attached.access(endpoints, options or {}), settings, PREFIX).words
+
+
+def refused(endpoints: list[str], options: dict[str, Any] | None = None, settings: Settings = SETTINGS) -> str:
+    with pytest.raises(EndpointError) as caught:
+        examine(endpoints, options, settings)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+def test_a_cluster_is_found_and_left_as_it_was(guarded: Etcd, papers: Path) -> None:
+    """With TLS and a user who may use fencepost/ alone: the version is told, and not one key is another than before."""
+    before = guarded.keys()
+    assert examine([guarded.endpoint], way_in(papers)).startswith("etcd 3.")
+    assert guarded.keys() == before
+    named = way_in(papers, server_name="etcd.example")
+    assert examine([guarded.endpoint], named).startswith("etcd 3.")
+
+
+def test_what_is_not_as_it_was_said(guarded: Etcd, plain: Etcd, papers: Path) -> None:
+    """Each is told from the others, with what to do."""
+    at = guarded.endpoint
+    (nobody,) = etcd.free_ports(1)
+    assert "can't be reached from this machine: Connection refused" in refused([f"127.0.0.1:{nobody}"])
+    assert "can't be reached" in refused(["nowhere.invalid:2379"])
+    assert f"{at} wants TLS" in refused([at])
+    assert "doesn't answer in TLS" in refused([plain.endpoint], {"tls": True})
+    assert "doesn't verify" in refused([at], way_in(papers, ca_file=str(papers / "other.pem")))
+    assert "doesn't verify: Hostname mismatch" in refused([at], way_in(papers, server_name="elsewhere.example"))
+    assert f"refuses the password of '{USER}'" in (said := refused([at], way_in(papers, password="wrong-Donkey-8")))
+    assert "wrong-Donkey-8" not in said
+    assert "refuses the password of 'nobody'" in refused([at], way_in(papers, user="nobody"))
+    assert "wants a user and a password" in refused([at], {"ca_file": str(papers / "ours.pem")})
+    assert "knows no users" in refused([plain.endpoint], {"user": USER, "password": PASSWORD})
+    assert "grants a lease of 2 s where 1 s is asked for" in refused(
+        [plain.endpoint], settings=Settings(1.0, 1, "etcd", attached=True)
+    )
+
+
+def test_a_user_who_may_not_use_our_keys(guarded: Etcd, papers: Path) -> None:
+    """Permission is wanted for fencepost/ alone, and the error says so."""
+    guarded.as_root("auth/user/add", {"name": "guest", "password": PASSWORD})
+    assert "may not read and write keys below fencepost/" in refused([guarded.endpoint], way_in(papers, user="guest"))
+
+
+def test_two_clusters_are_no_cluster(plain: Etcd, tmp_path: Path) -> None:
+    """Whose endpoints are mixed up gets locks that know nothing of each other."""
+    with etcd.running(tmp_path, words=("--initial-cluster-token", "another")) as other:
+        assert "of different clusters" in refused([plain.endpoint, other.endpoint])
+
+
+def test_a_client_without_the_certificate_that_is_wanted(papers: Path, tmp_path: Path) -> None:
+    """It is named as such; with one that the servers trust all is well."""
+    etcd.certificate(papers, "ours", "client", "DNS:client.example")
+    tls = (papers / "server.pem", papers / "server.key")
+    words = ("--client-cert-auth", "--trusted-ca-file", str(papers / "ours.pem"))
+    both = {"cert_file": str(papers / "client.pem"), "key_file": str(papers / "client.key")}
+    ca = {"ca_file": str(papers / "ours.pem")}
+    with etcd.running(tmp_path, tls=tls, ca=papers / "ours.pem", words=words, client=both) as strict:
+        assert "wants a client's certificate" in refused([strict.endpoint], ca)
+        assert examine([strict.endpoint], {**ca, **both}).startswith("etcd 3.")
+
+
+@pytest.fixture
+def redis() -> Iterator[str]:
+    """Answers as Redis does to what is no command of its."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            with connection:
+                if connection.recv(4096):
+                    connection.sendall(b"-ERR unknown command 'GET'\r\n")
+
+    threading.Thread(target=serve, daemon=True).start()
+    yield f"127.0.0.1:{server.getsockname()[1]}"
+    server.close()
+
+
+def test_another_system(redis: str) -> None:
+    """Whatever answers, it isn't etcd."""
+    assert "doesn't answer as etcd does" in refused([redis])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("127.0.0.1", "is no endpoint"),
+        ("127.0.0.1:0", "between 1 and 65535"),
+        ("127.0.0.1:http", "is no endpoint"),
+        ("::1:2379", "is no endpoint"),
+        ("https://127.0.0.1:2379", "without https://"),
+        ("me:secret-Word-1@127.0.0.1:2379", "without a user"),
+        ("", "is no endpoint"),
+    ],
+)
+def test_what_is_no_endpoint(text: str, reason: str) -> None:
+    """It is said what one looks like; a password in it isn't repeated."""
+    with pytest.raises(UsageError, match=reason) as caught:
+        attached.parse([text])
+    assert "secret-Word-1" not in str(caught.value)
+
+
+def test_endpoints_of_both_families() -> None:
+    """IPv6 stands in brackets, and comes out so again."""
+    assert [str(each) for each in attached.parse(["[::1]:2379", "db.example:12379"])] == [
+        "[::1]:2379",
+        "db.example:12379",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "key", "reason"),
+    [
+        ({"servers": 3}, "servers", "none is started at endpoints"),
+        ({"images": {"etcd": "etcd:3"}}, "images.etcd", "none is started at endpoints"),
+        ({"system_options": {"election_ms": 700}}, "system_options", "settings of servers of ours"),
+        ({"client": "redlock"}, "client", "unknown client"),
+        ({"client": "redis"}, "client", "no endpoints"),
+        ({"system": "zookeeper"}, "endpoints", "zookeeper can't be used by endpoints yet"),
+        ({"fault": "kill-leader"}, "fault", "offered there: .*freeze-holder.*kill-holder.*none"),
+        ({"fault": "freeze-n1"}, "fault", "it hits servers"),
+        ({"fault": "partition-holder", "fault_options": {"away_from": "leader"}}, "fault", "asks who leads"),
+        ({"endpoints": ["nowhere"]}, "endpoints", "is no endpoint"),
+        ({"endpoints": ["a:1", "a:1"]}, "endpoints", "given twice"),
+        ({"endpoints": []}, "endpoint_options", "give endpoints beside them"),
+        ({"endpoint_options": {"user": "me"}}, "endpoint_options", "user needs password"),
+        ({"endpoint_options": {"colour": "red"}}, "endpoint_options", "unknown endpoint option 'colour'"),
+        ({"endpoint_options": {"tls": "yes"}}, "endpoint_options", "must be true or false"),
+        ({"endpoint_options": {"ca_file": "/nonexistent.pem"}}, "endpoint_options", "ca_file: /nonexistent.pem"),
+        ({"endpoint_options": {"ca_file": "/etc/hostname"}}, "endpoint_options", "no certificate"),
+        ({"endpoint_options": {"tls": False, "server_name": "a"}}, "endpoint_options", "tls is false"),
+    ],
+)
+def test_what_makes_no_sense_there(keys: dict[str, Any], key: str, reason: str) -> None:
+    """Nothing is asked for it, and nothing started: the key and the reason are said."""
+    cell = {"system": "etcd", "endpoints": ["127.0.0.1:2379"], "endpoint_options": {"tls": False}, **keys}
+    with pytest.raises(ConfigError, match=reason) as caught:
+        resolve(from_mapping(cell))
+    assert caught.value.key == key
+
+
+def test_only_contenders_are_hit() -> None:
+    """Every fault that is offered there resolves, and no other does."""
+    names = offered()
+    assert {"none", "freeze-holder", "freeze-waiter", "partition-holder", "kill-holder", "reset-holder"} <= set(names)
+    assert not any(
+        word in name for name in names for word in ("leader", "follower", "one", "all", "majority") if name != "none"
+    )
+    for name in names:
+        resolve(from_mapping({"system": "etcd", "endpoints": ["127.0.0.1:2379"], "fault": name}))
+
+
+def test_it_is_repeated_without_its_secrets() -> None:
+    """The line `again:` says where, and how to get in by references alone."""
+    config = resolve(
+        from_mapping(
+            {
+                "system": "etcd",
+                "endpoints": ["127.0.0.1:2379", "[::1]:2379"],
+                "endpoint_options": {"tls": True, "user": USER, "password": PASSWORD},
+                "seed": 1,
+            }
+        )
+    )
+    assert config.repeat_command() == (
+        "fencepost run etcd --seed 1 --endpoints 127.0.0.1:2379,'[::1]:2379' --endpoint-option tls=true "
+        f"--endpoint-option user={USER} --endpoint-option password=env:FENCEPOST_SECRET_PASSWORD"
+    )
+    assert config.variables() == ["FENCEPOST_SECRET_PASSWORD"]
+    assert config.describe() == "etcd at 127.0.0.1:2379,[::1]:2379 x none, guarded"
