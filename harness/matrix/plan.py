@@ -47,6 +47,7 @@ import msgspec
 from harness import documents, registry, secrets
 from harness.errors import ConfigError, UsageError
 from harness.runs.rule import MOST_RUNS, Rule
+from harness.trial.attaching import not_offered
 from harness.trial.config import TrialConfig, check_expectation, check_key, check_marks, from_mapping, resolve
 from nemesis import faults
 
@@ -327,6 +328,8 @@ def _impossible(config: TrialConfig) -> str | None:
     """The fault's own rule against this cell; None when it makes sense, or when `resolve` has better words."""
     try:
         kind, target = faults.parse(config.fault)
+        if config.endpoints:
+            return not_offered(kind, target, config.fault_options)
         servers = config.servers or registry.load("systems", config.system).server_counts[0]
         return faults.why_not(kind, target, system=config.system, servers=servers)
     except UsageError:
