@@ -34,7 +34,7 @@ from harness.runs import pooled, spelled
 from harness.runs.pooled import Pooled
 from harness.runtime.base import Runtime
 from harness.trial import Progress, TrialResult
-from harness.trial.attaching import examine_first
+from harness.trial.attachment import examine_first
 from harness.trial.outcome import EXIT_CODES, worst
 
 CAME_TO = (

@@ -84,7 +84,7 @@ def command(
     from harness.results import make, taken
     from harness.systems.attached import UNSEEN
     from harness.trial import Progress, Trial, TrialResult
-    from harness.trial.attaching import examine_first
+    from harness.trial.attachment import examine_first
     from harness.trial.config import check_marks, from_mapping, resolve
 
     asked = {"system": system, **given(options)}

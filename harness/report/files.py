@@ -110,6 +110,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     nodes: dict[str, Node] = msgspec.field(default_factory=dict)
     contenders: dict[str, Contender] = msgspec.field(default_factory=dict)
     system: Any = None
+    endpoints: dict[str, Any] | None = None
+    """Of a trial at a cluster that exists: where it is, and what nobody could see of it."""
     epoch: dict[str, Any] = msgspec.field(default_factory=dict)
     phases: list[Phase] = msgspec.field(default_factory=list)
     outcome: Outcome | None = None

@@ -114,6 +114,7 @@ def _context(
         "problem": problem,
         "story": story,
         "facts": _facts(trial, story),
+        "unseen": _unseen(trial),
         "matrix": _link(folder.parent / files.INDEX, target)
         if not bare and (folder.parent / files.MATRIX).is_file()
         else None,
@@ -309,6 +310,8 @@ def _facts(trial: files.Trial | None, story: Story | None) -> list[tuple[str, st
         if trial.epoch.get("utc"):
             facts.append(("when", words.moment(str(trial.epoch["utc"]))))
         facts += [(name, _version(version)) for name, version in trial.versions.items() if version is not None]
+        if trial.endpoints:
+            facts.append(("endpoints", _place(trial.endpoints)))
         if trial.cell:
             facts += [(name, _short(value)) for name, value in trial.cell.parameters.items() if value is not None]
         if trial.config.get("seed") is not None and "seed" not in dict(facts):
@@ -323,6 +326,21 @@ def _facts(trial: files.Trial | None, story: Story | None) -> list[tuple[str, st
             facts.append(("leases", "never expire"))
         facts.append(("events", f"{story.events:,}"))
     return facts
+
+
+def _place(endpoints: Mapping[str, Any]) -> str:
+    """Where a cluster that exists is, and how one gets in: "127.0.0.1:2379 (TLS, as locksmith)"."""
+    at = endpoints.get("at")
+    where = ", ".join(map(str, at.values())) if isinstance(at, Mapping) else "?"
+    user = endpoints.get("user")
+    how = [*(["TLS"] if endpoints.get("tls") else []), *([f"as {user}"] if user else [])]
+    return where + (f" ({', '.join(how)})" if how else "")
+
+
+def _unseen(trial: files.Trial | None) -> list[str]:
+    """What nobody could see of a cluster that isn't ours, a sentence each."""
+    told = (trial.endpoints or {}).get("unseen") if trial else None
+    return [str(each) for each in told] if isinstance(told, list) else []
 
 
 def _version(version: Any) -> str:

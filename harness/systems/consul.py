@@ -40,6 +40,7 @@ class Consul:
 
     name = "consul"
     summary = "Consul: sessions with a ttl on a Raft store, lock-delay."
+    attaching = "its client speaks no TLS and sends no token"
     image = "consul"
     server_counts: tuple[int, ...] = (3, 5)
     client = "consul"

@@ -43,6 +43,7 @@ class Redis:
 
     name = "redis"
     summary = "One Redis: SET NX PX with a counter as token."
+    attaching = "its client and its checks speak no TLS, and log in with a password of our own making alone"
     image = "redis"
     server_counts: tuple[int, ...] = (1,)
     client = "redis"

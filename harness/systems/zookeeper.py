@@ -51,6 +51,7 @@ class ZooKeeper:
 
     name = "zookeeper"
     summary = "ZooKeeper: ephemeral sequential nodes, sessions."
+    attaching = "its client sends no digest and speaks no TLS"
     image = "zookeeper"
     server_counts: tuple[int, ...] = (3, 5)
     client = "zookeeper"

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.runtime.base import Node
 from harness.systems.base import Leadership, Server, Settings, System
-from harness.trial.attaching import Attachment
+from harness.trial.attachment import Attachment
 from harness.trial.cluster import AgentServer, Cluster
 from harness.trial.relays import Relays
 from nemesis.base import AgentLink

@@ -1,22 +1,15 @@
-"""A trial at a cluster that exists: what can be asked for there, and the examination before anything starts."""
+"""A trial at a cluster that exists: what can be asked for there."""
 
 from __future__ import annotations
 
-import secrets as random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
-from harness import registry, secrets
+from harness import registry
 from harness.errors import ConfigError, UsageError
 from harness.systems import attached
-from harness.systems.attached import Access, Attachable, Found
-from harness.systems.base import Settings
 from nemesis import faults
 from nemesis.targets import on_contender
-
-if TYPE_CHECKING:
-    from harness.trial.config import TrialConfig
 
 OURS_ALONE: Mapping[str, str] = {
     "servers": "says how many servers to start, and none is started at endpoints",
@@ -25,7 +18,20 @@ OURS_ALONE: Mapping[str, str] = {
 """Keys of a trial that concern servers of ours, and why they can't be given."""
 
 
-def check(config: TrialConfig, options: Mapping[str, Any], bad: Callable[[str, str], ConfigError]) -> None:
+class Asked(Protocol):
+    """What is looked at of a trial's config."""
+
+    @property
+    def system(self) -> str: ...
+    @property
+    def endpoints(self) -> Sequence[str]: ...
+    @property
+    def images(self) -> Mapping[str, str]: ...
+    @property
+    def client(self) -> str | None: ...
+
+
+def check(config: Asked, options: Mapping[str, Any], bad: Callable[[str, str], ConfigError]) -> None:
     """Raises `bad(key, reason)` for what makes no sense with endpoints. `options`: with their secrets."""
     if not config.endpoints:
         raise bad("endpoint_options", "are for a cluster that exists; give endpoints beside them")
@@ -65,46 +71,3 @@ def offered() -> list[str]:
             names.append("none")
         names += [faults.name_of(listed.kind, target) for target in listed.targets if on_contender(target)]
     return names
-
-
-@dataclass(frozen=True)
-class Attachment:
-    """A cluster that was examined, for one trial; all keys of the trial are below `prefix`."""
-
-    system: Attachable
-    access: Access
-    found: Found
-    prefix: str
-
-    @property
-    def nodes(self) -> list[str]:
-        """The nodes of the site on which the ways to the endpoints begin, in their order."""
-        return [f"e{number}" for number in range(1, len(self.access.endpoints) + 1)]
-
-    def recorded(self) -> dict[str, Any]:
-        """For trial.json, without secrets."""
-        return {
-            "at": dict(zip(self.nodes, map(str, self.access.endpoints), strict=True)),
-            "tls": self.access.tls is not None,
-            "user": self.access.user,
-            "found": self.found.words,
-            "prefix": self.prefix,
-            "unseen": list(attached.UNSEEN),
-        }
-
-
-def examine(config: TrialConfig, settings: Settings) -> Attachment:
-    """Ask the cluster. Raises EndpointError that names the endpoint and what is the case instead."""
-    system = registry.load("systems", config.system)()
-    assert isinstance(system, Attachable), "a resolved config has endpoints of no other"
-    access = attached.access(config.endpoints, secrets.reveal(config.endpoint_options))
-    prefix = f"fencepost/{random.token_hex(6)}"
-    return Attachment(system, access, system.examine(access, settings, prefix), prefix)
-
-
-def examine_first(config: TrialConfig) -> Found | None:
-    """The same before anything is written or started, for a resolved config; None where the servers are ours."""
-    if not config.endpoints:
-        return None
-    image = registry.load("systems", config.system).image
-    return examine(config, Settings(config.ttl, len(config.endpoints), image, attached=True)).found

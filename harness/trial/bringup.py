@@ -12,9 +12,9 @@ from harness.errors import HarnessError
 from harness.runtime.base import Node, NodeSpec, Runtime
 from harness.systems import roles
 from harness.systems.base import Settings, System
-from harness.trial import attaching, resource
+from harness.trial import attachment, resource
 from harness.trial.attached import AttachedCluster
-from harness.trial.attaching import Attachment
+from harness.trial.attachment import Attachment
 from harness.trial.cluster import Cluster
 from harness.trial.config import TrialConfig
 from harness.trial.contenders import Contender
@@ -56,7 +56,7 @@ class BringUp:
             attached=bool(config.endpoints),
         )
         if config.endpoints:
-            self._attachment = attaching.examine(config, settings)
+            self._attachment = attachment.examine(config, settings)
             record.data["endpoints"] = self._attachment.recorded()
             names = self._attachment.nodes
         else:

@@ -192,7 +192,7 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             if isinstance(value, dict):
                 found |= {f"{name}.{key}": item for key, item in value.items()}
             else:
-                found[name] = value
+                found[name] = ", ".join(value) if name == "endpoints" else value
         return found
 
     def slug(self) -> str:
