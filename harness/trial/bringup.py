@@ -73,7 +73,8 @@ class BringUp:
                 took = time.monotonic() - began
                 self._reached("healthy")
             record.data["healthy_seconds"] = round(took, 3)
-            record.say(f"{config.system} healthy {took:.1f} s after its start")
+            ours = self._attachment is None
+            record.say(f"{config.system} healthy {took:.1f} s after its start" if ours else "the ways there are open")
             record.data["versions"]["system"], why = self._running.servers.version(VERSION_SECONDS, self._watch.check)
             if why is not None:
                 record.say(f"the version stays unknown: {why}")
