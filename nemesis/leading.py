@@ -68,6 +68,8 @@ class Leading:
     def __init__(self, target: str) -> None:
         self._target = target
         self._silent: Collection[str] = ()
+        self.beside: Collection[str] = ()
+        """The contenders beside which something of the system's was hit: what one of them is refused counts, too."""
         self.led: Leadership | None = None
         """Who led before."""
         self._during: Leadership | None = None
@@ -88,7 +90,11 @@ class Leading:
         moved, evidence = self.moved(env)
         requests = env.requests(began_ns, ended_ns)
         operation_ns = int(OPERATION_TTLS * env.terms().ttl_seconds * 1e9)
-        suffered = [each for each in requests if _suffered(each, operation_ns, began_ns, ended_ns)]
+        suffered = [
+            each
+            for each in requests
+            if _suffered(each, operation_ns, began_ns, ended_ns) or (each.node in self.beside and _refused(each))
+        ]
         silence = _silence(requests, suffered, began_ns, ended_ns)
         most_ns = int(env.terms().given_away_most_seconds * 1e9) + operation_ns
         evidence |= {
@@ -156,6 +162,11 @@ def _suffered(request: SeenRequest, operation_ns: int, began_ns: int, ended_ns: 
         return request.done_ns is not None and request.done_ns <= ended_ns + operation_ns
     end_ns = ended_ns if request.done_ns is None else min(request.done_ns, ended_ns)
     return request.f != "acquire" and end_ns - max(request.sent_ns, began_ns) > operation_ns
+
+
+def _refused(request: SeenRequest) -> bool:
+    """Whether the service's word was that it doesn't hold what it wanted to keep, or to give back."""
+    return request.f != "acquire" and request.came_to == "fail" and request.held is False
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ class Watched:
     def _watch(self, env: Environment, silent: Collection[str] = ()) -> None:
         """Of servers: who leads. `silent`: those that can't be asked while the fault is on."""
         if not self._hit.processes:
+            self._leading.beside = [node for node in self._hit.nodes if node in env.contenders]
             self._leading.before(env, silent)
             self._witness.begin(env, self._leading.led, silent)
 

@@ -1,4 +1,5 @@
-"""Consul, three servers. Contenders talk to the servers directly, each to one of them.
+"""Consul, three servers. Contenders talk to the servers directly, each to one of them; with `client_agents`, as Consul
+is meant to be used, each to a client agent beside it, which passes their requests on.
 
 What decides about safety and timing, all recorded:
 - `session_ttl_min` is 10 s unless set; it is set to the ttl of the trial, so that short leases are had.
@@ -28,15 +29,35 @@ OPTIONS: Mapping[str, tuple[type, Any]] = {
     "raft_multiplier": (int, 1),
     "behavior": (str, "release"),
     "believe_404": (bool, False),
+    "client_agents": (bool, False),
+    "node_checks": (bool, False),
 }
+CLIENT_AGENT = "client-agent"
+"""The service beside each contender."""
+CLIENT_AGENT_SECONDS = 1.0
+"""What a client agent may take to find that its server is gone, and to ask another one."""
 
 CLIENT_PAUSE_SECONDS = 0.2
 """Our client asks again 0.05 to 0.15 s after a lock-delay kept it out, and one request takes its time."""
 
 
+COMMON: Mapping[str, Any] = {
+    "client_addr": "0.0.0.0",
+    # The default of 30 s between two tries to join would be most of a trial.
+    "retry_interval": "500ms",
+    # Gossip between three neighbours needs no patience; the leader forms when all have been seen.
+    "gossip_lan": {"gossip_interval": "100ms", "probe_interval": "500ms", "probe_timeout": "200ms"},
+    "disable_update_check": True,
+    "connect": {"enabled": False},
+}
+"""What servers and client agents have in common."""
+
+
 class Consul:
     """See the module. Options: lock_delay_seconds, raft_multiplier, behavior (release, delete), believe_404 (a
-    renewal that is answered "not found" ends the hold, unconfirmed)."""
+    renewal that is answered "not found" ends the hold, unconfirmed), client_agents, node_checks (sessions end with the
+    health of the node that they were made on, as gossip sees it: Consul's default).
+    """
 
     name = "consul"
     summary = "Consul: sessions with a ttl on a Raft store, lock-delay."
@@ -59,21 +80,15 @@ class Consul:
         """See `System.plan`. The configuration goes in by CONSUL_LOCAL_CONFIG, as the official image takes it."""
         values = self._values(settings)
         common = {
+            **COMMON,
             "server": True,
             "bootstrap_expect": len(nodes),
-            "client_addr": "0.0.0.0",
             "session_ttl_min": f"{round(settings.ttl_seconds * 1000)}ms",
             "performance": {"raft_multiplier": values["raft_multiplier"]},
-            # The default of 30 s between two tries to join would be most of a trial.
-            "retry_interval": "500ms",
-            # Gossip between three neighbours needs no patience; the leader forms when all have been seen.
-            "gossip_lan": {"gossip_interval": "100ms", "probe_interval": "500ms", "probe_timeout": "200ms"},
             # A killed server comes back; it must not have been thrown out meanwhile.
             "autopilot": {"cleanup_dead_servers": False},
             "leave_on_terminate": False,
             "skip_leave_on_interrupt": True,
-            "disable_update_check": True,
-            "connect": {"enabled": False},
             "ports": {"dns": -1, "serf_wan": -1},
         }
         specs = {}
@@ -83,6 +98,27 @@ class Consul:
             env = {"CONSUL_LOCAL_CONFIG": json.dumps({**common, **own})}
             specs[name] = ServiceSpec(image=settings.image, command=("agent",), env=env)
         return specs
+
+    def beside(
+        self, settings: Settings, nodes: Mapping[str, Sequence[str]], contenders: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, Sequence[ServiceSpec]]:
+        """See `Accompanies.beside`. A client agent leaves when it is told to end, as it does by default."""
+        if not self._values(settings)["client_agents"]:
+            return {}
+        servers = [addresses[0] for addresses in nodes.values()]
+        specs = {}
+        for name, (address, *_) in contenders.items():
+            own = {"node_name": name, "bind_addr": address, "advertise_addr": address, "retry_join": servers}
+            env = {"CONSUL_LOCAL_CONFIG": json.dumps({**COMMON, "server": False, "ports": {"dns": -1}, **own})}
+            specs[name] = [ServiceSpec(settings.image, ("agent",), env, name=CLIENT_AGENT, port=PORT)]
+        return specs
+
+    def beside_healthy(self, beside: Sequence[Server]) -> tuple[bool, str]:
+        """A session can be made through each: it has found a server, and its node is registered."""
+        wrote = ask_all(beside, self._write)
+        return all(answer is None for answer in wrote.values()), says(
+            {name: "a session was made" if answer is None else answer for name, answer in wrote.items()}
+        )
 
     def recorded(self, settings: Settings) -> dict[str, Any]:
         """See `System.recorded`."""
@@ -112,7 +148,9 @@ class Consul:
             least_seconds=0.001,
             given_away_least_seconds=ttl + delay,
             given_away_most_seconds=2 * ttl + delay + CLIENT_PAUSE_SECONDS,
-            hand_over_seconds=4.0 * values["raft_multiplier"] + 0.5,
+            hand_over_seconds=4.0 * values["raft_multiplier"]
+            + 0.5
+            + (CLIENT_AGENT_SECONDS if values["client_agents"] else 0.0),
             lease_clock="monotonic",
             lease_clock_reason="the leader's timers are Go's time.AfterFunc, by CLOCK_MONOTONIC "
             "(agent/consul/session_ttl.go)",
@@ -136,7 +174,9 @@ class Consul:
         return True, says(seen)
 
     def _write(self, server: Server) -> None:
-        made = ask_json(server, "PUT", "/v1/session/create", port=PORT, document={"NodeChecks": [], "LockDelay": "0s"})
+        checks = ["serfHealth"] if self._values(server.settings)["node_checks"] else []
+        wanted = {"NodeChecks": checks, "LockDelay": "0s"}
+        made = ask_json(server, "PUT", "/v1/session/create", port=PORT, document=wanted)
         ask_json(server, "PUT", f"/v1/session/destroy/{made['ID']}", port=PORT)
 
     def _state(self, server: Server) -> tuple[str, int]:
@@ -174,7 +214,8 @@ class Consul:
         """See `System.client_config`."""
         values = self._values(settings)
         return {
-            "endpoints": [[name, PORT] for name in nodes],
+            "endpoints": [["127.0.0.1", PORT]] if values["client_agents"] else [[name, PORT] for name in nodes],
+            "node_checks": values["node_checks"],
             "lock_delay_seconds": values["lock_delay_seconds"],
             "behavior": values["behavior"],
             "believe_404": values["believe_404"],

@@ -480,3 +480,15 @@ def test_a_server_has_no_connections_to_reset() -> None:
     """The fault is one of contenders, also by name."""
     with pytest.raises(UsageError, match="reset: 'n1' is no contender"):
         faults.make("reset", "n1", {})
+
+
+def test_a_refusal_counts_for_the_one_beside_which_something_was_hit() -> None:
+    """Its agent told the servers that it leaves, and they ended the session: that is what came of it."""
+    refused = request("c0", "renew", 11, 11.1, "fail", held=False)
+    served = [request("c2", "renew", at, at + 0.1, "ok") for at in (10, 11, 12, 13)]
+    for hit, bit in (("c0", True), ("c1", False)):
+        env = Told(asked=[refused, *served], says={hit: {"stop": {"processes": [], "begin_ns": 1}}})
+        fault: Any = faults.make("stop", hit, {"service": "client-agent", "down": 3.0})
+        env.services = lambda node: ["client-agent"]  # type: ignore[method-assign]
+        fault.start(env)
+        assert fault.bite(env, 10 * S, 14 * S).bit is bit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -114,6 +115,21 @@ def test_consul_allows_the_ttl_that_the_contenders_ask_for() -> None:
         assert config["session_ttl_min"] == "2500ms"
         assert config["bind_addr"] == NODES[name][0]
         assert len(config["retry_join"]) == 2
+
+
+def test_consul_has_a_client_agent_beside_each_contender_where_it_is_asked_for() -> None:
+    """It joins the servers, and takes what its contender asks at its own address; without the option there is none."""
+    system: Any = registry.load("systems", "consul")()
+    contenders = {"c0": ("192.0.2.70",), "c1": ("192.0.2.71",)}
+    assert list(services_of(system, settings(system), nodes(3), contenders)) == ["n1", "n2", "n3"]
+    asked = settings(system, client_agents=True)
+    plan = services_of(system, asked, nodes(3), contenders)
+    assert [list(plan[node]) for node in ("n1", "c0", "c1")] == [["consul"], ["client-agent"], ["client-agent"]]
+    config = json.loads(plan["c1"]["client-agent"].env["CONSUL_LOCAL_CONFIG"])
+    assert (config["server"], config["bind_addr"], config["node_name"]) == (False, "192.0.2.71", "c1")
+    assert config["retry_join"] == ["192.0.2.1", "192.0.2.2", "192.0.2.3"]
+    assert system.client_config(asked, nodes(3))["endpoints"] == [["127.0.0.1", 8500]]
+    assert system.terms(asked).hand_over_seconds > system.terms(settings(system)).hand_over_seconds
 
 
 def test_zookeeper_grants_the_session_that_the_contenders_ask_for() -> None:

@@ -71,7 +71,9 @@ class ConsulError(Exception):
 
 
 class ConsulLock:
-    """See the module. `settings`: endpoints, lock_delay_seconds, behavior (release, delete), believe_404."""
+    """See the module. `settings`: endpoints, lock_delay_seconds, behavior (release, delete), believe_404, node_checks
+    (sessions with the check serfHealth).
+    """
 
     name = "consul"
     library = f"http.client of Python {sys.version.split()[0]}"
@@ -95,6 +97,7 @@ class ConsulLock:
         self._key = f"/v1/kv/fencepost/{quote(config.lock)}"
         self._lock_delay = float(config.settings.get("lock_delay_seconds", 15.0))
         self._behavior = str(config.settings.get("behavior", "release"))
+        self._checks = ["serfHealth"] if config.settings.get("node_checks", False) else []
         self._believe_404 = bool(config.settings.get("believe_404", False))
         self._owner = f"contender {config.process}"
         self._random = random.Random(os.urandom(8))
@@ -208,7 +211,7 @@ class ConsulLock:
             "Name": self._owner,
             "TTL": f"{round(self._ttl * 1000)}ms",
             "LockDelay": f"{round(self._lock_delay * 1000)}ms",
-            "NodeChecks": [],
+            "NodeChecks": self._checks,
             "Behavior": self._behavior,
         }
         while True:
