@@ -114,6 +114,8 @@ class Clock(Watched):
     def _bite_servers(self, env: Environment, began_ns: int, ended_ns: int) -> Bite:
         terms = env.terms()
         evidence: dict[str, Any] = {"reads": self._reads, "lease_clock": terms.lease_clock}
+        if not terms.expires:
+            return Bite("immune", f"no clock ends a lock of this system: {terms.lease_clock_reason}", evidence)
         if not self._moves(terms.lease_clock):
             return Bite("immune", f"{self.clocks} was moved, and {terms.lease_clock_reason}", evidence)
         _, evidence["leadership"] = self._leading.moved(env)

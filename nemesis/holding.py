@@ -74,6 +74,8 @@ def of_holder(node: str, hold: SeenHold | None, terms: LeaseTerms, began_ns: int
     longer = f"fault_on of at least {lasting_seconds(terms):.1f} s"
     if hold is None:
         return Bite(False, f"{node} did not hold the lock when the fault began", evidence, HOLD_ON)
+    if not terms.expires:
+        return _for_ever(node, hold, terms, began_ns, ended_ns, evidence)
     if hold.promise_end_ns is None:
         return _unseen(node, hold, terms, began_ns, ended_ns, evidence)
     # The promise counts from the sending of a request, as do the terms.
@@ -92,6 +94,24 @@ def of_holder(node: str, hold: SeenHold | None, terms: LeaseTerms, began_ns: int
         return Bite(False, reason, evidence, longer)
     before = (ended_ns - free_ns) / 1e9
     return Bite(True, f"the lease of {node} ran out {before:.1f} s before the fault ended", evidence)
+
+
+def _for_ever(
+    node: str, hold: SeenHold, terms: LeaseTerms, began_ns: int, ended_ns: int, evidence: dict[str, Any]
+) -> Bite:
+    """No lease runs out: it keeps everybody out for as long as nobody takes it from it, and may lose it with its
+    connection.
+    """
+    lasted, most = (ended_ns - began_ns) / 1e9, terms.given_away_most_seconds
+    if (gone := _given_up(hold)) is not None and gone[0] < ended_ns:
+        early = (ended_ns - gone[0]) / 1e9
+        return Bite(False, f"{node} {gone[1]} {early:.1f} s before the fault ended", evidence, HOLD_ON)
+    if lasted < most:
+        reason = (
+            f"it ended after {lasted:.1f} s, and the lock of a holder that is gone may be given away {most:.1f} s later"
+        )
+        return Bite(False, reason, evidence, f"fault_on of at least {lasting_seconds(terms):.1f} s")
+    return Bite(True, f"{node} held a lock that doesn't expire, for the {lasted:.1f} s that the fault lasted", evidence)
 
 
 def _unseen(

@@ -234,7 +234,9 @@ class Kill(Watched):
             if back is not None and (hold.released_ns is None or hold.released_ns > back)
         ]
         # Where renewals are unseen, the lease may have begun anew right before the kill; at the least it lasts to here.
-        ends = [hold.promise_end_ns if hold.promise_end_ns is not None else hold.since_ns for hold in live]
+        # One that doesn't expire is live for as long as it isn't given back.
+        unknown = (back or 0) + int(terms.ttl_seconds * 1e9) if not terms.expires else 0
+        ends = [e.promise_end_ns if e.promise_end_ns is not None else max(e.since_ns, unknown) for e in live]
         evidence: dict[str, Any] = {
             "back_ns": back,
             "leases_at_kill": [{"node": h.node, "promise_end_ns": e} for h, e in zip(live, ends, strict=True)],

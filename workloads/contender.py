@@ -17,6 +17,7 @@ is let go. Its job goes on meanwhile, round after round, whatever it had planned
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import sys
@@ -87,6 +88,7 @@ class Hold:
         self._leaving = False
         self._contender = contender
         self._ttl = ttl_seconds
+        self._expires = contender.client.expires
         self._deadline = self._deadline_from(since)
         self._kept = Flag()
         self._over = Flag()
@@ -94,7 +96,7 @@ class Hold:
         self._lost: str | None = None
         self._keeper = threading.Thread(target=self._guarding(self._keep), name="keeper", daemon=True)
         self._threads = [self._keeper]
-        if contender.config.guarded:
+        if contender.config.guarded and self._expires:
             self._threads.append(threading.Thread(target=self._guarding(self._watch), name="watch", daemon=True))
 
     def start(self, **keys: Any) -> None:
@@ -108,6 +110,8 @@ class Hold:
             thread.start()
 
     def _deadline_from(self, sent: Stamp) -> float:
+        if not self._expires:
+            return math.inf
         return sent.mono + self._ttl * (1 - MARGIN)
 
     def _guarding(self, run: Callable[[], None]) -> Callable[[], None]:
@@ -285,7 +289,8 @@ class Contender:
         self.counts["grants"] += 1
         hold = Hold(self, answer.token, answer.ttl_seconds, answer.since)
         lease_from = self.events.relative(answer.since.boot_ns)
-        keys = {"token": answer.token, "ttl": answer.ttl_seconds, "lease_from": lease_from}
+        ttl = answer.ttl_seconds if self.client.expires else None
+        keys = {"token": answer.token, "ttl": ttl, "lease_from": lease_from}
         hold.start(**keys, renewals=None if self.client.renewals_seen else "unseen", **answer.notes, **notes)
         return hold
 
@@ -355,6 +360,7 @@ def _run(events: Events, config: ContenderConfig) -> int:
             "library": client.library,
             "tokens": contender.client.has_tokens,
             "renewals": "seen" if contender.client.renewals_seen else "unseen",
+            "expires": contender.client.expires,
         },
         "errors": dict(client.errors),
         "operation_seconds": operation_seconds(config.ttl),

@@ -47,6 +47,11 @@ class LeaseTerms:
     survives_stop: bool | None = None
     """Whether it outlives a server that is told to end (SIGTERM) and starts again with its data; None: as a kill."""
     survives_stop_reason: str = ""
+    expires: bool = True
+    """False: a hold ends by its release alone, or with the connection that it was taken on. Then the ttl is but the
+    pace of the trial, `given_away_least` and `_most` are how long it takes until a lock is given away whose holder's
+    connection has ended, and no clock decides anything. Its client says so too (workloads/clients/base.py).
+    """
 
 
 @dataclass(frozen=True)

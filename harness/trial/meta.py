@@ -15,9 +15,12 @@ WITH_TOKENS = ("fencing", "fenced")
 
 def meta(config: TrialConfig, trial: str, clock: HistoryClock, hellos: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """The meta of a trial of this name, from what it asks for and what its contenders said of their clients."""
+    hellos = list(hellos)
+    expires = all((hello.get("client") or {}).get("expires", True) for hello in hellos)
     return {
         "system": config.system,
         "ttl": config.ttl,
+        **({} if expires else {"expires": False}),
         "uncertainty": config.uncertainty,
         "rate_tolerance": config.rate_tolerance,
         "min_grants": config.min_grants,

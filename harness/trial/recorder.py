@@ -153,7 +153,7 @@ class Recorder:
             assert self._history is None, "it was begun already"
             self._history = LineFile(self._path)
             self._history.append({"type": "meta", "format": 1, **meta, "end": True})
-            self.live.grants_seen.ttl = meta.get("ttl")
+            self.live.grants_seen.ttl = meta.get("ttl") if meta.get("expires", True) else None
             for event in self._early:
                 self._write(event)
 

@@ -87,6 +87,15 @@ def test_where_renewals_are_unseen_the_fault_alone_must_outlast_every_lease() ->
     assert of(replace(unseen, ended_ns=11 * S, ended_by="release", released_ns=11 * S), 2.7).bit is False
 
 
+def test_a_lock_that_never_expires_is_kept_from_all_for_as_long_as_the_fault_lasts() -> None:
+    """No lease runs out; but the fault has to outlast the time in which a lost connection would have freed it."""
+    terms, hold = replace(TERMS, expires=False), replace(HOLD, promise_end_ns=None)
+    assert of(hold, 2.7, terms).bit is True
+    assert "doesn't expire" in of(hold, 2.7, terms).reason
+    assert of(hold, 1.0, terms).bit is False
+    assert of(replace(hold, ended_ns=11 * S, ended_by="release", released_ns=11 * S), 2.7, terms).bit is False
+
+
 @settings(deadline=None)
 @given(st.floats(0.1, 60), st.floats(0, 60), st.floats(0.5, 60))
 def test_a_longer_fault_never_bites_less(lasts: float, more: float, ttl: float) -> None:

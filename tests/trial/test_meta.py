@@ -44,6 +44,15 @@ class Agent:
         return {"boottime_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME)}
 
 
+@pytest.mark.parametrize("expires", [True, False])
+def test_a_lock_that_never_expires_is_judged_as_one(expires: bool) -> None:
+    """By what its client said; a history that doesn't say otherwise has leases that end."""
+    clock = HistoryClock()
+    clock.start(Agent())  # type: ignore[arg-type]
+    said = meta(TrialConfig(system="redis", fault="none"), "t", clock, iter([hello(), hello(expires=expires)]))
+    assert said.get("expires", True) is expires
+
+
 def test_it_says_when_time_0_was_on_people_s_clocks() -> None:
     """ISO 8601 with an offset, to be held against logs; the wall clock may be set later, it does not move."""
     clock = HistoryClock()

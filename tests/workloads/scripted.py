@@ -64,7 +64,7 @@ class Scripted:
 class Stage:
     """A contender in this process, whose events can be read."""
 
-    def __init__(self, *, guarded: bool, ttl: float = TTL, **script: Callable[[], Any]) -> None:
+    def __init__(self, *, guarded: bool, ttl: float = TTL, expires: bool = True, **script: Callable[[], Any]) -> None:
         reader, self._writer = os.pipe()
         self._lines = os.fdopen(reader, "rb")
         config = ContenderConfig(
@@ -81,6 +81,7 @@ class Stage:
             parameters={},
         )
         self.contender = Contender(config, Events(config.epoch_ns, 3, "lock", self._writer))
+        self.contender.client.expires = expires
         client: Any = self.contender.client.client
         client.script = script
         self.client: Scripted = client

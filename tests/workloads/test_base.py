@@ -91,6 +91,7 @@ def test_all_problems_are_listed() -> None:
         ({"errors": {"*": "info", "boom": "lost"}}, "'boom'.* is 'lost'"),
         ({"renew_every_seconds": 0}, "above 0"),
         ({"has_tokens": None}, "has_tokens must be True or False, not None"),
+        ({"expires": 0}, "expires must be True or False, not 0"),
         ({"renewals_seen": "yes"}, "renewals_seen must be True or False, not 'yes'"),
     ],
 )
@@ -104,10 +105,11 @@ def test_a_client_without_its_tables_is_refused(changes: dict[str, Any], words: 
 
 
 def test_what_a_client_leaves_out_is_the_usual_case() -> None:
-    """Tokens, and every renewal told: a client has to say when it is otherwise."""
+    """Tokens, every renewal told, and leases that end: a client has to say when it is otherwise."""
     client = scripted()
     assert client.has_tokens
     assert client.renewals_seen
+    assert client.expires
 
 
 def test_a_token_of_a_lock_without_tokens_is_refused() -> None:

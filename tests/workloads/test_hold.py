@@ -50,6 +50,23 @@ def test_a_guarded_contender_stops_believing_at_its_deadline() -> None:
     assert TTL * (1 - MARGIN) <= seconds < 4 * TTL  # the machine may be busy; never early
 
 
+def test_a_lock_that_never_expires_has_no_deadline() -> None:
+    """Nobody answers its questions, and it believes on; the service's word that it isn't held ends that."""
+    answers = [no_answer]
+    stage = Stage(guarded=True, renew=lambda: answers[-1](), expires=False)
+    hold = hold_of(stage)
+    end = time.monotonic() + 2 * TTL
+    until(lambda: time.monotonic() > end, "two ttl")
+    assert hold.begin_write()
+    answers.append(not_held)
+    until(lambda: not hold.believes, "the service's word")
+    hold.release()
+    events = stage.events()
+    granted = next(event for event in events if event["f"] == "acquire" and event["type"] == "ok")
+    assert "ttl" not in granted
+    assert [event["reason"] for event in events if event["f"] == "lost"] == ["expired"]
+
+
 def test_a_renewal_moves_the_deadline() -> None:
     """As long as renewals succeed the contender believes, far beyond its first deadline."""
     stage = Stage(guarded=True, ttl=1.0)

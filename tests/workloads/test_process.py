@@ -67,7 +67,7 @@ def test_it_says_hello_waits_works_and_says_goodbye(spawn: Callable[..., Process
     process = spawn()
     hello = process.hear()["hello"]
     assert hello["pid"] == process.popen.pid
-    assert hello["client"] == {"name": "noop", "library": "none", "tokens": False, "renewals": "seen"}
+    assert hello["client"] == {"name": "noop", "library": "none", "tokens": False, "renewals": "seen", "expires": True}
     assert hello["errors"] == {"*": "info"}
     process.say('{"cmd": "start"}')
     first = process.hear()

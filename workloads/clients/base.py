@@ -67,7 +67,8 @@ class Answered:
 
 LostHandler = Callable[[str], None]
 """Called by a client, from any thread, when the service tells it on its own that the hold has ended; with the reason
-`expired`. A connection that is merely down is no such thing."""
+`expired`. A connection that is merely down is no such thing; nor is it where the lock lives with the connection
+(`expires` False) and nobody knows whether the service has noticed: then the reason is `disconnected`."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +94,12 @@ class LockClient(Protocol):
     """One contender's client of one lock. Made from a `ClientConfig`; no method raises for what a service or network
     does.
 
-    Two attributes may be left out, and are True then: `has_tokens`, whether its grants carry fencing tokens (without
-    them a trial doesn't require `fencing` and `fenced`), and `renewals_seen`, whether each renewal of the lease goes
-    through `renew`. A library that renews by itself, unasked and untold, says False: then nobody can tell from outside
-    how long a lease ran, and a trial doesn't require `lease` and `linearizable`.
+    Three attributes may be left out, and are True then: `expires`, whether its locks do: False says that a hold ends by
+    its release alone, or with the connection that it was taken on (an advisory lock of a database). It has no deadline
+    then; `renew`, called as often, asks whether it is still held. `has_tokens`, whether its grants carry fencing tokens
+    (without them a trial doesn't require `fencing` and `fenced`), and `renewals_seen`, whether each renewal of the
+    lease goes through `renew`. A library that renews by itself, unasked and untold, says False: then nobody can tell
+    from outside how long a lease ran, and a trial doesn't require `lease` and `linearizable`.
     """
 
     name: str
@@ -203,7 +206,7 @@ class Checked:
                 problems.append("errors has no '*', for errors that nobody foresaw")
             if not client.renew_every_seconds > 0:
                 problems.append(f"renew_every_seconds must be above 0, not {client.renew_every_seconds!r}")
-            for name in ("has_tokens", "renewals_seen"):
+            for name in ("has_tokens", "renewals_seen", "expires"):
                 if not isinstance(getattr(client, name, True), bool):
                     problems.append(f"{name} must be True or False, not {getattr(client, name)!r}")
         if problems:
@@ -211,6 +214,7 @@ class Checked:
         self.client = client
         self.has_tokens: bool = getattr(client, "has_tokens", True)
         self.renewals_seen: bool = getattr(client, "renewals_seen", True)
+        self.expires: bool = getattr(client, "expires", True)
         self._turn = threading.Lock()
 
     def connect(self, timeout_seconds: float) -> str | None:
