@@ -77,10 +77,13 @@ def command(
 ) -> None:
     """Get what trials need: images for Docker, and file trees for the runtime `local`; all of them without NAMES.
 
+    Other versions than the usual ones only when they are named: `etcd@3.4.23` (`fencepost list systems` has them).
+
     \b
     Examples:
       fencepost images
       fencepost images etcd contender
+      fencepost images etcd@3.4.23
       fencepost images --only trees
       fencepost images --image redis=redis:7.2 redis
       fencepost images --pull never
@@ -123,7 +126,7 @@ def _get(
 ) -> None:
     began = time.monotonic()
     halt = images.Halt()
-    wanted = list(names) or images.names()
+    wanted = list(dict.fromkeys(map(images.spelled, names))) or images.names()
     for_engine = wanted if client is not None and only != "trees" else []
     for_local = wanted if only != "images" else []
     # The engine is enough; whoever wants trees as well asks for them, and is refused with the same words.

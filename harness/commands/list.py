@@ -16,7 +16,7 @@ KINDS = ("systems", "faults", "workloads", "verdicts")
 
 def summaries(kind: str) -> dict[str, str]:
     """Name -> one line, for one kind. What fails to load is listed with the reason: a list must not hide it."""
-    from harness import registry
+    from harness import images, registry
     from harness.errors import FencepostError
     from harness.systems import roles
 
@@ -37,7 +37,9 @@ def summaries(kind: str) -> dict[str, str]:
             summary = f"{summary} [{targets}]"
         elif kind == "systems":
             known = ", ".join(role.name for role in roles.roles_of(thing()))
-            summary = f"{summary} [servers: {sizes(thing)}; roles: {known}]"
+            versions = images.versions(thing.image) if isinstance(getattr(thing, "image", None), str) else []
+            had = f"; versions: {', '.join(versions)}" if versions else ""
+            summary = f"{summary} [servers: {sizes(thing)}; roles: {known}{had}]"
         found[name] = summary
     return found
 

@@ -172,7 +172,7 @@ def pooled_table(run: MatrixRun) -> Table:
     for cell, runs in sorted(run.runs.items()):
         config, all_of_it = run.plan.cells[cell], pooled.pool(runs)
         table.add_row(
-            system_words(config),
+            system_words(config, pooled.versions(runs)),
             config.fault_words(),
             "guarded" if config.guarded else "naive",
             spelled.runs(all_of_it),

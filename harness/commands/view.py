@@ -248,10 +248,11 @@ def _caption(results: Sequence[TrialResult]) -> str | None:
     return f"as-expected speaks of what was required; {listed}"
 
 
-def system_words(config: TrialConfig) -> str:
-    """`etcd x5`, `redis by noop`: the system, and what of it isn't usual."""
+def system_words(config: TrialConfig, version: str | None = None) -> str:
+    """`etcd 3.5.16`, `etcd@3.4.23 x5`, `redis by noop`: the system, which version of it ran, and what isn't usual."""
+    ran = f" {version}" if version is not None and version != config.version else ""
     servers = f" x{config.servers}" if config.servers not in (None, 1, 3) else ""
-    return config.system_words() + servers + (f" by {config.client}" if config.client is not None else "")
+    return config.system_words() + ran + servers + (f" by {config.client}" if config.client is not None else "")
 
 
 def results_shown(results: Sequence[TrialResult], screen: Console) -> RenderableType:
@@ -309,7 +310,7 @@ def beside_lines(result: TrialResult) -> list[str]:
 def _paragraph(result: TrialResult) -> Iterable[RenderableType]:
     """One trial in few columns: what it was, how much happened, and the verdicts by their values, worst first."""
     config, outcome = result.config, result.outcome
-    head = Text(f"{system_words(config)}  {config.fault_words()}  {_guarded(config)}: ", style="bold")
+    head = Text(f"{system_words(config, result.version)}  {config.fault_words()}  {_guarded(config)}: ", style="bold")
     yield head.append_text(outcome_text(outcome))
     if outcome.word == "as-expected" and config.expect_reason:
         yield Padding(Text(plain.line(config.expect_reason)), (0, 0, 0, 2))
@@ -341,7 +342,7 @@ def results_table(results: Sequence[TrialResult]) -> Table:
     for result in results:
         config = result.config
         table.add_row(
-            system_words(config),
+            system_words(config, result.version),
             config.fault_words(),
             result.outcome.faults or "-",
             _guarded(config),

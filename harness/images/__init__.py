@@ -20,7 +20,7 @@ from harness.images.catalogue import Catalogue, ImageRef, Origin
 from harness.images.dockerfile import dockerfile
 from harness.images.halting import Halt, Halted
 from harness.images.maker import Maker, Pull, bootstrapped, one_at_a_time
-from harness.images.recipes import REPOSITORY, load_all, names, unknown
+from harness.images.recipes import REPOSITORY, every, load_all, names, of_version, spelled, unknown, versions
 from harness.images.references import BUILT, from_environment, why_not
 
 __all__ = [
@@ -37,10 +37,13 @@ __all__ = [
     "from_environment",
     "listing",
     "names",
+    "of_version",
     "prune",
     "remove_all",
     "resolve",
     "sizes",
+    "spelled",
+    "versions",
     "why_not",
 ]
 
@@ -115,10 +118,11 @@ def _ensure(
 
 
 def listing(client: docker.DockerClient, overrides: Mapping[str, str] | None = None) -> dict[str, ImageRef | None]:
-    """Every image that trials can need, None where it is missing."""
+    """Every image that trials can need, None where it is missing; of versions that aren't usual only what is there."""
     with telling("listing images"):
         catalogue = Catalogue(client, overrides)
-        return {name: catalogue.present(name) for name in names()}
+        found = {name: catalogue.present(name) for name in every()}
+        return {name: image for name, image in found.items() if image is not None or name in names()}
 
 
 def sizes(client: docker.DockerClient, found: Iterable[ImageRef | None]) -> Sizes:
@@ -133,10 +137,10 @@ def dockerfiles(wanted: Iterable[str]) -> Iterator[str]:
     Raises:
         UsageError: there is no such image, or it has no table.
     """
-    recipes = load_all()
-    wanted = list(wanted)
+    wanted = [spelled(name) for name in wanted]
     if not wanted:
         raise UsageError("--dockerfile: name the images")
+    recipes = load_all()
     for name in wanted:
         recipe = recipes.get(name)
         if recipe is None:

@@ -31,6 +31,7 @@ import harness
 import workloads
 from harness.errors import UsageError
 from harness.images import table
+from harness.images.dockerfile import dockerfile
 from harness.images.table import Table
 
 REPOSITORY = "fencepost"
@@ -38,6 +39,8 @@ REPOSITORY = "fencepost"
 
 HIDDEN = frozenset({"base"})
 """Images that only serve to build others: nobody asks for them by name."""
+
+DOCKERFILE = "Dockerfile"
 
 _BASE = re.compile(r"^ARG BASE=(\S+)$", re.MULTILINE)
 _OFFICIAL = re.compile(r"^# official: (\S+)$", re.MULTILINE)
@@ -115,11 +118,45 @@ def load_all(folder: Path | None = None) -> dict[str, Recipe]:
                 official=official,
                 files={**_own_files(folder / name), **(_contender_files(folder) if name == "contender" else {})},
             )
+            for variant in said.variants() if said else ():
+                found[variant.name] = _of_version(found[name], variant)
         return found[name]
 
-    for dockerfile in sorted(folder.glob("*/Dockerfile")):
-        read(dockerfile.parent.name)
+    for found_file in sorted(folder.glob("*/Dockerfile")):
+        read(found_file.parent.name)
     return found
+
+
+def _of_version(usual: Recipe, said: Table) -> Recipe:
+    """The recipe of another version: the same files, with the Dockerfile that its table says (it is kept nowhere)."""
+    written = dockerfile(said, REPOSITORY).encode()
+    return Recipe(said.name, usual.folder, usual.parent, None, {**usual.files, DOCKERFILE: (written, False)}, said)
+
+
+def versions(name: str) -> list[str]:
+    """The versions that an image can be had in, the usual one first; none where nobody said which that is."""
+    said = table.read(docker_folder() / name)
+    return [said.release, *(each.name for each in said.versions)] if said is not None and said.release else []
+
+
+def of_version(name: str, version: str) -> str:
+    """The name of the image with that version of what is in it. UsageError names those that there are."""
+    known = versions(name)
+    if version not in known:
+        has = f"it has: {', '.join(known)}" if known else "it has but the one that its packages bring"
+        raise UsageError(f"{name} has no recipe for version {version!r} ({has})")
+    return name if version == known[0] else f"{name}-{version}"
+
+
+def spelled(name: str) -> str:
+    """The name of an image as users may write it: `etcd@3.4.23` is the one with that version."""
+    image, at, version = name.partition("@")
+    return of_version(image, version) if at else name
+
+
+def every() -> list[str]:
+    """As `names`, and those with other versions too."""
+    return sorted([*names(), *(f"{name}-{version}" for name in names() for version in versions(name)[1:])])
 
 
 def _told(folder: Path, said: Table | None) -> tuple[str | None, str | None]:

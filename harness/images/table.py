@@ -8,15 +8,19 @@ images and trees are made by the same one. (No Dockerfile is ever read for it: `
 
 from __future__ import annotations
 
+import re
 import shlex
 import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from harness.errors import ConfigError
+
+VERSION = re.compile(r"[0-9]+(?:[.-][0-9a-z]+)*")
+"""What names a version: it becomes part of an image's name."""
 
 SUITE = "trixie"
 """The release of Debian that all images are made of."""
@@ -89,8 +93,21 @@ class Config:
 
 
 @dataclass(frozen=True)
+class Version:
+    """Another version of what is in an image: `suite` and `packages` in the place of those of its first step."""
+
+    name: str
+    about: str
+    suite: str
+    packages: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Table:
-    """One image. `on` is the name of an image of ours, or the reference of one from outside (it has a ":")."""
+    """One image. `on` is the name of an image of ours, or the reference of one from outside (it has a ":").
+
+    `release` is the version that it has, where it has others beside it (`versions`), each an image of its own.
+    """
 
     name: str
     about: str
@@ -98,11 +115,21 @@ class Table:
     official: str
     steps: tuple[Step, ...]
     config: Config
+    release: str = ""
+    versions: tuple[Version, ...] = ()
 
     @property
     def below(self) -> str | None:
         """The name of the image of ours that it stands on; None for one from outside."""
         return None if ":" in self.on else self.on
+
+    def variants(self) -> Iterator[Table]:
+        """The same with the other versions of what is in it."""
+        first, *rest = self.steps
+        for each in self.versions:
+            step = replace(first, suite=each.suite, packages=each.packages)
+            name, steps = f"{self.name}-{each.name}", (step, *rest)
+            yield replace(self, name=name, about=each.about, official="", steps=steps, release=each.name, versions=())
 
 
 def read(folder: Path) -> Table | None:
@@ -119,7 +146,8 @@ def read(folder: Path) -> Table | None:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(file, None, str(error)) from error
     reader = _Reader(file)
-    kinds = {"about": STRING, "on": STRING, "official": STRING, "step": TABLES, "config": TABLE}
+    kinds = dict.fromkeys(("about", "on", "official", "release"), STRING)
+    kinds |= {"step": TABLES, "version": TABLES, "config": TABLE}
     top = reader.part("", content, kinds)
     if "on" not in top:
         raise ConfigError(file, "on", "is missing: the image of ours that this one stands on, or one from outside")
@@ -130,6 +158,10 @@ def read(folder: Path) -> Table | None:
         official=top.get("official", ""),
         steps=tuple(reader.step(f"step[{number}]", each) for number, each in enumerate(top.get("step", ()))),
         config=reader.config(top.get("config", {})),
+        release=top.get("release", ""),
+        versions=tuple(
+            reader.version(f"version[{number}]", each) for number, each in enumerate(top.get("version", ()))
+        ),
     )
 
 
@@ -241,6 +273,14 @@ class _Reader:
             run=found.get("run", ""),
             version=found.get("version", ""),
         )
+
+    def version(self, where: str, value: Any) -> Version:
+        kinds = dict.fromkeys(("name", "about", "suite"), STRING) | {"packages": LIST}
+        found = self.part(where, value, kinds)
+        self._all_there(where, found, "name", "packages")
+        if not VERSION.fullmatch(found["name"]):
+            raise ConfigError(self._file, f"{where}.name", f"{found['name']!r} is no version: 3.4.23 is one")
+        return Version(found["name"], found.get("about", "").strip(), found.get("suite", ""), tuple(found["packages"]))
 
     def _user(self, where: str, value: Any) -> User:
         found = self.part(where, value, {"name": STRING, "id": NUMBER, "home": STRING, "shell": STRING})

@@ -48,7 +48,15 @@ from harness import documents, registry, secrets
 from harness.errors import ConfigError, UsageError
 from harness.runs.rule import MOST_RUNS, Rule
 from harness.trial.attaching import not_offered
-from harness.trial.config import TrialConfig, check_expectation, check_key, check_marks, from_mapping, resolve
+from harness.trial.config import (
+    TrialConfig,
+    check_expectation,
+    check_key,
+    check_marks,
+    from_mapping,
+    resolve,
+    take_version,
+)
 from nemesis import faults
 
 DEFAULT = Path(__file__).with_name("default.toml")
@@ -223,11 +231,11 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None, *, soak: bool =
 
     def settle(cell: dict[str, Any], key: str, *, by_hand: bool) -> None:
         for number, rule in enumerate(data.get("leave_out", [])):
-            if _fits(rule["when"], cell):
+            if _fits(rule["when"], take_version(cell, path=path, key=key)):
                 used.add(("leave_out", number))
                 left_out.append(LeftOut(cell, str(rule.get("rule", "left out by the file"))))
                 return
-        merged = {**defaults, **cell}
+        merged = take_version({**defaults, **cell}, path=path, key=key)
         for number, rule in enumerate(data.get("override", [])):
             if _fits(rule["when"], merged):
                 used.add(("override", number))
@@ -318,10 +326,20 @@ def _check_key(name: str, path: Path, key: str) -> None:
 
 
 def _fits(when: Mapping[str, Any], cell: Mapping[str, Any]) -> bool:
-    """A rule fits a cell when every key has the value, or one of the values, that the rule names."""
-    return all(
-        cell.get(key) in value if isinstance(value, list) else cell.get(key) == value for key, value in when.items()
-    )
+    """A rule fits a cell when every key has the value, or one of the values, that the rule names.
+
+    `system = "etcd"` fits all versions of it, `"etcd@3.4.23"` that one.
+    """
+
+    def fits(key: str, value: Any) -> bool:
+        has = [cell.get(key)] + ([f"{cell.get('system')}@{cell['version']}"] if _versioned(key, cell) else [])
+        return any(each in value for each in has) if isinstance(value, list) else value in has
+
+    return all(fits(key, value) for key, value in when.items())
+
+
+def _versioned(key: str, cell: Mapping[str, Any]) -> bool:
+    return key == "system" and cell.get("version") is not None
 
 
 def _impossible(config: TrialConfig) -> str | None:

@@ -259,6 +259,7 @@ class MatrixRun:
             same=self.plan.same[cell],
             rule=self.plan.rules[cell],
             place=result.config.cell(),
+            version=result.version,
             outcome=result.outcome.to_json(),
             verdicts=dict(result.verdicts),
             required=list(result.required),
@@ -348,6 +349,7 @@ class MatrixRun:
         result = TrialResult(
             folder, config, _outcome(trial["outcome"]), verdicts, folder / "report.html", verdict["required"]
         )
+        result = dataclasses.replace(result, version=trial.get("versions", {}).get("system"))
         return self._entry(cell, number, result, max(0.0, measure(folder).seconds or 0.0))
 
     # -- what it comes to
@@ -363,6 +365,7 @@ class MatrixRun:
             run.verdicts,
             report if report.is_file() else None,
             run.required,
+            version=run.version,
         )
 
     def _save(self, *, always: bool = False) -> None:

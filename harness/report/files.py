@@ -198,6 +198,8 @@ class MatrixCell(msgspec.Struct, frozen=True, kw_only=True):
     trial: str
     cell: Cell
     outcome: Outcome
+    version: str | None = None
+    """Of the system, as its servers told."""
     verdicts: dict[str, bool | str] = msgspec.field(default_factory=dict)
     expect: dict[str, bool | str] = msgspec.field(default_factory=dict)
     expect_reason: str | None = None

@@ -100,6 +100,7 @@ def write(folder: Path, out: Path | None = None) -> Path:
         "matrix": matrix,
         "name": matrix.id or folder.name,
         "systems": systems,
+        "versions": _versions(matrix.cells),
         "faults": faults,
         "grid": _grid(folder, target, trials, differing),
         "not_run": _not_run(matrix),
@@ -247,6 +248,15 @@ def _differing(matrix: files.Matrix) -> list[str]:
         if len(set(told)) < len(told):
             names["seed"] = None
     return list(names)
+
+
+def _versions(cells: Sequence[files.MatrixCell]) -> dict[str, str]:
+    """System -> the versions of it that ran, where its name doesn't say them already."""
+    ran: dict[str, dict[str, None]] = {}
+    for each in cells:
+        if each.version is not None and not each.cell.system.endswith(f"@{each.version}"):
+            ran.setdefault(each.cell.system, {})[each.version] = None
+    return {system: ", ".join(sorted(found)) for system, found in ran.items()}
 
 
 def _not_run(matrix: files.Matrix) -> dict[tuple[str, str], int]:

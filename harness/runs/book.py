@@ -70,6 +70,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="run"
     """How many runs the cell gets."""
     place: dict[str, Any] = msgspec.field(default_factory=dict)
     """System, workload, fault and parameters, as in matrix.json."""
+    version: str | None = None
+    """Of the system, as its servers told; None where they didn't, and in older books."""
     outcome: dict[str, Any] = msgspec.field(default_factory=dict)
     verdicts: dict[str, bool | str] = msgspec.field(default_factory=dict)
     required: list[str] = msgspec.field(default_factory=list)

@@ -156,6 +156,8 @@ def cells(runs: Sequence[Run]) -> list[dict[str, Any]]:
             "expect": shown.expect,
             "expect_reason": shown.expect_reason,
         }
+        if (version := versions(counted)) is not None:
+            entry["version"] = version
         if len(counted) > 1 or not shown.rule.single:
             names = dict.fromkeys(name for run in counted for name in run.verdicts)
             entry["verdicts"] = {name: _worst(name, counted) for name in names}
@@ -163,6 +165,11 @@ def cells(runs: Sequence[Run]) -> list[dict[str, Any]]:
             entry["repeats"] = msgspec.to_builtins(pool([run for run in counted if not run.interrupted]))
         made.append(entry)
     return made
+
+
+def versions(runs: Sequence[Run]) -> str | None:
+    """Which version of the system ran, as its servers told; all of them where runs differ in it."""
+    return "/".join(sorted({run.version for run in runs if run.version is not None})) or None
 
 
 def representative(runs: Sequence[Run]) -> Run:

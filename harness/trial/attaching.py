@@ -12,6 +12,7 @@ from nemesis import faults
 from nemesis.targets import on_contender
 
 OURS_ALONE: Mapping[str, str] = {
+    "version": "is that of servers of ours; at endpoints it is measured",
     "servers": "says how many servers to start, and none is started at endpoints",
     "system_options": "are settings of servers of ours, and none is started at endpoints",
 }

@@ -51,7 +51,7 @@ class BringUp:
         settings = Settings(
             ttl_seconds=config.ttl,
             servers=config.servers or len(config.endpoints),
-            image=self._system.image,
+            image=config.image_of(self._system.image),
             options=secrets.reveal(config.system_options),
             attached=bool(config.endpoints),
         )
@@ -78,6 +78,7 @@ class BringUp:
             record.data["versions"]["system"], why = self._running.servers.version(VERSION_SECONDS, self._watch.check)
             if why is not None:
                 record.say(f"the version stays unknown: {why}")
+            self._check_version(record.data["versions"]["system"])
             self._await_hellos()
             self._reached("hellos")
         finally:
@@ -133,6 +134,15 @@ class BringUp:
         self._spawn_contenders()  # they load their libraries while the servers elect a leader
         self._reached("contenders")
         return began
+
+    def _check_version(self, runs: str | None) -> None:
+        """HarnessError when another one runs than was asked for: all that is told of this trial would be of that one.
+
+        The image is at fault, which was built from packages that have moved on.
+        """
+        asked = self._config.version
+        if asked is not None and runs is not None and runs != asked:
+            raise HarnessError(f"{self._config.system}@{asked} was asked for, and its servers say that they are {runs}")
 
     def _cluster(self, settings: Settings, beside: Sequence[Node]) -> Cluster:
         nodes, agents = self._running.server_nodes, self._running.agents

@@ -21,7 +21,7 @@ import msgspec
 from harness import registry, secrets
 from harness.errors import ConfigError, UsageError
 from harness.expectations import Verdict
-from harness.images import from_environment, why_not
+from harness.images import from_environment, of_version, why_not
 from harness.systems import roles
 from harness.systems.base import LeaseTerms, Settings, sizes, terms_of
 from harness.trial import attaching
@@ -40,7 +40,7 @@ VERDICT_WORDS = ("unknown", "any")
 
 #: Keys that a cell tells elsewhere, or that make no other trial.
 _TOLD_APART = frozenset(
-    {"system", "workload", "fault", "guarded", "servers", "ttl", "secrets", "expect", "expect_reason"}
+    {"system", "version", "workload", "fault", "guarded", "servers", "ttl", "secrets", "expect", "expect_reason"}
 )
 
 
@@ -50,6 +50,8 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     system: str
     fault: str = "none"
     """Kind and target, "freeze-holder"; the kinds and their targets are in `fencepost list`."""
+    version: str | None = None
+    """Of the system; None = the usual one. `system = "etcd@3.4.23"` says both (`take_version`)."""
     workload: str = "lock"
     servers: int | None = None
     """How many servers; None = the system's usual number."""
@@ -107,8 +109,22 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return f"{self.system_words()}{by} x {self.fault_words()}, {'guarded' if self.guarded else 'naive'}"
 
     def system_words(self) -> str:
-        """The system, and where it is when it isn't ours: "etcd at 10.0.0.7:2379"."""
-        return self.system + (f" at {','.join(self.endpoints)}" if self.endpoints else "")
+        """The system, with its version where one was asked for, and where it is when it isn't ours: "etcd@3.4.23",
+        "etcd at 10.0.0.7:2379".
+        """
+        return self._system_name() + (f" at {','.join(self.endpoints)}" if self.endpoints else "")
+
+    def _system_name(self) -> str:
+        return self.system + (f"@{self.version}" if self.version is not None else "")
+
+    def image_of(self, name: str) -> str:
+        """The image that a service runs in, by the name that its system gives it: of the version that was asked for.
+
+        UsageError names the versions that there are.
+        """
+        if self.version is None or name != registry.load("systems", self.system).image:
+            return name
+        return of_version(name, self.version)
 
     def fault_words(self) -> str:
         """The fault, with the options by which the cell is told from others: "clock-leader clocks=monotonic"."""
@@ -170,12 +186,12 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def images_needed(self) -> list[str]:
         """The names of the images that a trial of this cell needs."""
         ours = [] if self.endpoints else roles.images_of(registry.load("systems", self.system))
-        return [*ours, "node", "contender", "postgres"]
+        return [*map(self.image_of, ours), "node", "contender", "postgres"]
 
     def cell(self) -> dict[str, Any]:
         """The cell as data, for trial.json and matrix.json."""
         return {
-            "system": self.system,
+            "system": self._system_name(),
             "workload": self.workload,
             "fault": self.fault,
             "parameters": {"guarded": self.guarded, "servers": self.servers, "ttl": self.ttl, **self._unusual()},
@@ -197,7 +213,7 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def slug(self) -> str:
         """A name for its folder: "etcd-clock-leader-clocks-monotonic-naive"; says what isn't usual."""
-        parts = [self.system, self.fault]
+        parts = [self._system_name(), self.fault]
         parts += [f"{key}-{_plain(value)}"[:SLUG_PART] for key, value in self.options_told().items()]
         if self.servers not in (None, self._usual_servers()):
             parts.append(f"{self.servers}n")
@@ -218,11 +234,11 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         usual = {field.name: field for field in msgspec.structs.fields(TrialConfig)}
         resolved = self.fault_on is not None  # of another, what it says is all that there is
         derived = self.derived() if resolved else {}
-        words = ["fencepost", "run", self.system]
+        words = ["fencepost", "run", self._system_name()]
         for name, field in usual.items():
             value = getattr(self, name)
             default = field.default if field.default is not msgspec.NODEFAULT else {}
-            if name == "system" or value in (default, derived.get(name), []):
+            if name in ("system", "version") or value in (default, derived.get(name), []):
                 continue
             if name == "expect_reason":
                 continue
@@ -265,6 +281,7 @@ def from_mapping(data: Mapping[str, Any], *, path: Path | str | None = None, key
     """
     for name in data:
         check_key(name, path=path, key=_dotted(key, name))
+    data = take_version(data, path=path, key=key)
     try:
         return msgspec.convert(secrets.seal(data, path=path, key=key), TrialConfig)
     except msgspec.ValidationError as error:
@@ -272,6 +289,21 @@ def from_mapping(data: Mapping[str, Any], *, path: Path | str | None = None, key
         missing = re.search(r"missing required field `(\w+)`", reason)
         name = missing[1] if missing else where.rstrip("`").lstrip(".")
         raise ConfigError(path, _dotted(key, name), reason) from error
+
+
+def take_version(data: Mapping[str, Any], *, path: Path | str | None = None, key: str | None = None) -> dict[str, Any]:
+    """A trial's keys with the version taken out of `system = "etcd@3.4.23"`.
+
+    ConfigError where `version` says another one.
+    """
+    taken = dict(data)
+    system = taken.get("system")
+    if not isinstance(system, str) or "@" not in system:
+        return taken
+    taken["system"], _, version = system.partition("@")
+    if taken.setdefault("version", version) != version:
+        raise ConfigError(path, _dotted(key, "version"), f"is {taken['version']!r}, and system says {system!r}")
+    return taken
 
 
 _dotted = secrets.dotted
@@ -300,6 +332,12 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
     workload = named("workload", "workloads", config.workload)
     if config.client is not None and config.client not in (known := registry.names("clients")):
         raise bad("client", f"unknown client {config.client!r} (known: {', '.join(known)})")
+    try:
+        image = config.image_of(system.image)
+    except UsageError as error:
+        raise bad("version", str(error)) from error
+    if config.version is not None and {image, system.image} & config.images.keys():
+        raise bad("version", "can't be asked for beside an image that is given, which has its own")
     servers = config.servers if config.servers is not None else system.server_counts[0]
     if config.endpoints or config.endpoint_options:
         attaching.check(config, revealed("endpoint_options"), bad)
@@ -343,7 +381,7 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
         config,
         servers=None if config.endpoints else servers,
         seed=config.seed if config.seed is not None else random.SystemRandom().randrange(2**31),
-        images={**{name: named for name, named in from_environment().items() if name in known}, **config.images},
+        images=_images(config, known, system.image),
         **{name: value for name, value in derived.items() if getattr(config, name) is None},
     )
     in_range(
@@ -359,7 +397,7 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
             raise bad(f"images.{name}", f"unknown image (known: {', '.join(known)})")
         if (reason := why_not(reference)) is not None:
             raise bad(f"images.{name}", reason)
-    settings = Settings(config.ttl, servers, system.image, options, attached=bool(config.endpoints))
+    settings = Settings(config.ttl, servers, image, options, attached=bool(config.endpoints))
     contenders = [f"c{number}" for number in range(config.contenders)]
     try:
         made_up = ("192.0.2.1",)  # from the range for documentation: only the options are looked at
@@ -404,6 +442,16 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
     for name, value in config.expect.items():
         check_expectation(name, value, path=path, key=_dotted(key, f"expect.{name}"))
     return filled
+
+
+def _images(config: TrialConfig, known: Sequence[str], image: str) -> dict[str, str]:
+    """The images that are given, by the environment or by the config. One of the system's that the environment names
+    isn't the version that was asked for.
+    """
+    named = {name: reference for name, reference in from_environment().items() if name in known}
+    if config.version is not None:
+        named.pop(image, None)
+    return {**named, **config.images}
 
 
 def _lacks(

@@ -34,6 +34,8 @@ class TrialResult:
     kept: Sequence[str] = ()
     tally: Mapping[str, Any] | None = None
     """What the job came to, by the resource's own count ("counted", and "words" for people); None where none counts."""
+    version: str | None = None
+    """Of the system, as its servers told; None where they didn't."""
 
 
 def conclude(
@@ -85,4 +87,5 @@ def conclude(
     verdicts = {name: entry["valid"] for name, entry in ((judgement or {}).get("verdicts") or {}).items()}
     record.progress.phase = outcome.word
     required = (judgement or {}).get("required") or ()
-    return TrialResult(folder, config, outcome, verdicts, report, required, kept, record.data.get("tally"))
+    version = record.data.get("versions", {}).get("system")
+    return TrialResult(folder, config, outcome, verdicts, report, required, kept, record.data.get("tally"), version)

@@ -148,3 +148,21 @@ def test_the_mirror_is_the_one_that_this_hosts_own_apt_uses() -> None:
         "security": "http://two/security",
     }
     assert debian.mirrors_of("forky", others + whole) == {}
+
+
+def test_a_version_is_the_same_with_other_packages() -> None:
+    """An image of its own, from the same files; the usual one is what it was, and comes first."""
+    found = recipes.load_all()
+    usual, other = found["etcd"], found["etcd-3.4.23"]
+    assert recipes.versions("etcd") == [recipes.versions("etcd")[0], "3.4.23"]
+    assert recipes.spelled("etcd@3.4.23") == other.name
+    assert recipes.spelled(f"etcd@{recipes.versions('etcd')[0]}") == "etcd"
+    assert other.table is not None
+    assert usual.table is not None
+    assert other.table.steps[0].packages == ("etcd-server/bookworm", "etcd-client/bookworm")
+    assert other.table.steps[1:] == usual.table.steps[1:]
+    assert other.files.keys() == usual.files.keys()
+    assert other.digest != usual.digest
+    assert other.files["Dockerfile"][0].decode() == dockerfile(other.table, recipes.REPOSITORY)
+    assert other.name in recipes.every()
+    assert other.name not in recipes.names()
