@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +14,6 @@ from tests.attached.etcd import Etcd
 @pytest.fixture(scope="session")
 def papers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two authorities ("ours", "other") and a server's certificate of the first ("server")."""
-    if shutil.which("openssl") is None:
-        pytest.skip("there is no openssl to make certificates with")
     folder = tmp_path_factory.mktemp("papers")
     for name in ("ours", "other"):
         etcd.authority(folder, name)

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import base64
+import datetime
+import io
+import ipaddress
 import json
 import shutil
 import socket
 import ssl
 import subprocess
+import tarfile
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
-from harness import trees
+from harness import images, trees
 from harness.errors import FencepostError
 from tests.waiting import until
 
@@ -26,48 +33,78 @@ ROOT = "battery-Staple-9"
 USER = "locksmith"
 
 
-def binary() -> str:
-    """An etcd that this machine can run: its own, or the one in the tree of the image. Skips the test without."""
+def binary(folder: Path) -> str:
+    """An etcd that this machine can run: its own, that in the tree, or a copy of that in the image. Skips without."""
     if (own := shutil.which("etcd")) is not None:
         return own
+    found: list[Path] = []
+    with suppress(FencepostError):
+        found += [layer / "usr/bin/etcd" for layer in trees.need(["etcd"])["etcd"].layers]
+    with suppress(FencepostError):
+        found += [_copied(folder)] if not any(path.is_file() for path in found) else []
+    path = next((path for path in found if path.is_file()), None)
+    if path is None or subprocess.run([path, "--version"], capture_output=True, check=False).returncode:
+        pytest.skip("there is no etcd that runs here")
+    return str(path)
+
+
+def _copied(folder: Path) -> Path:
+    """The one in the image, which an engine has."""
+    client = images.connect()
+    container = client.containers.create(images.resolve(client, ["etcd"])["etcd"].reference)
     try:
-        layers = trees.need(["etcd"])["etcd"].layers
-    except FencepostError as error:
-        pytest.skip(f"there is no etcd to be had: {error}")
-    found = next((path for layer in layers if (path := Path(layer) / "usr/bin/etcd").is_file()), None)
-    if found is None or subprocess.run([found, "--version"], capture_output=True, check=False).returncode:
-        pytest.skip("the etcd of the tree doesn't run here")
-    return str(found)
-
-
-def openssl(folder: Path, *words: str) -> None:
-    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+        chunks, _ = container.get_archive("/usr/bin/etcd")
+        with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
+            archive.extractall(folder, filter="data")
+    finally:
+        container.remove()
+    return folder / "etcd"
 
 
 def authority(folder: Path, name: str) -> Path:
-    """A certificate authority of its own; its certificate."""
-    openssl(
-        folder,
-        *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"),
-        *("-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem"),
-    )
-    return folder / f"{name}.pem"
+    """A certificate authority of its own, as people make them: without the extensions that a strict reader wants."""
+    return _certify(folder, name, ec.generate_private_key(ec.SECP256R1()), None, None)
 
 
 def certificate(folder: Path, ca: str, name: str, alternatives: str) -> tuple[Path, Path]:
-    """(certificate, key) signed by that authority."""
-    openssl(
-        folder,
-        *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", f"/CN={name}"),
-        *("-keyout", f"{name}.key", "-out", f"{name}.csr"),
+    """(certificate, key) signed by that authority, for `IP:127.0.0.1,DNS:etcd.example`."""
+    return _certify(folder, name, ec.generate_private_key(ec.SECP256R1()), ca, alternatives), folder / f"{name}.key"
+
+
+def _certify(
+    folder: Path, name: str, key: ec.EllipticCurvePrivateKey, ca: str | None, alternatives: str | None
+) -> Path:
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    issuer, signing = subject, key
+    if ca is not None:
+        issuer = x509.load_pem_x509_certificate((folder / f"{ca}.pem").read_bytes()).subject
+        loaded = serialization.load_pem_private_key((folder / f"{ca}.key").read_bytes(), None)
+        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
+        signing = loaded
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=2))
+        .add_extension(x509.BasicConstraints(ca=ca is None, path_length=None), critical=True)
     )
-    (folder / f"{name}.ext").write_text(f"subjectAltName={alternatives}\n")
-    openssl(
-        folder,
-        *("x509", "-req", "-in", f"{name}.csr", "-CA", f"{ca}.pem", "-CAkey", f"{ca}.key", "-CAcreateserial"),
-        *("-days", "2", "-extfile", f"{name}.ext", "-out", f"{name}.pem"),
+    if alternatives is not None:
+        kinds: dict[str, Callable[[str], x509.GeneralName]] = {
+            "IP": lambda text: x509.IPAddress(ipaddress.ip_address(text)),
+            "DNS": x509.DNSName,
+        }
+        names = [kinds[kind](text) for kind, _, text in (each.partition(":") for each in alternatives.split(","))]
+        made = made.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    path = folder / f"{name}.pem"
+    path.write_bytes(made.sign(signing, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    (folder / f"{name}.key").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
-    return folder / f"{name}.pem", folder / f"{name}.key"
+    return path
 
 
 def free_ports(count: int) -> list[int]:
@@ -111,7 +148,7 @@ class Etcd:
             return self.call(path, document)
         return self.call(path, document, self.call("auth/authenticate", {"name": "root", "password": ROOT})["token"])
 
-    def keys(self) -> dict[str, tuple[str, str]]:
+    def contents(self) -> dict[str, tuple[str, str]]:
         """Everything that is in it: key -> (value, revision of its last change)."""
         all_keys = {"key": base64.b64encode(b"\0").decode(), "range_end": base64.b64encode(b"\0").decode()}
         found = self.as_root("kv/range", all_keys).get("kvs", [])
@@ -139,7 +176,7 @@ def running(
     with (folder / f"etcd-{port}.log").open("wb") as log:
         process = subprocess.Popen(
             [
-                *(binary(), "--name", "own", "--data-dir", str(folder / f"data-{port}"), *files, *words),
+                *(binary(folder), "--name", "own", "--data-dir", str(folder / f"data-{port}"), *files, *words),
                 *("--listen-client-urls", f"{scheme}://127.0.0.1:{port}"),
                 *("--advertise-client-urls", f"{scheme}://127.0.0.1:{port}"),
                 *(

@@ -41,9 +41,9 @@ def refused(endpoints: list[str], options: dict[str, Any] | None = None, setting
 
 def test_a_cluster_is_found_and_left_as_it_was(guarded: Etcd, papers: Path) -> None:
     """With TLS and a user who may use fencepost/ alone: the version is told, and not one key is another than before."""
-    before = guarded.keys()
+    before = guarded.contents()
     assert examine([guarded.endpoint], way_in(papers)).startswith("etcd 3.")
-    assert guarded.keys() == before
+    assert guarded.contents() == before
     named = way_in(papers, server_name="etcd.example")
     assert examine([guarded.endpoint], named).startswith("etcd 3.")
 
@@ -72,6 +72,29 @@ def test_a_user_who_may_not_use_our_keys(guarded: Etcd, papers: Path) -> None:
     """Permission is wanted for fencepost/ alone, and the error says so."""
     guarded.as_root("auth/user/add", {"name": "guest", "password": PASSWORD})
     assert "may not read and write keys below fencepost/" in refused([guarded.endpoint], way_in(papers, user="guest"))
+
+
+def test_what_a_trial_has_left_is_removed_and_nothing_beside_it(guarded: Etcd, papers: Path) -> None:
+    """Everything below its prefix, by the user who may not do more; not what only begins alike, nor another trial's."""
+    before = guarded.contents()
+    for key in (f"{PREFIX}/lock/1", f"{PREFIX}/lock/2", f"{PREFIX}", f"{PREFIX}0/lock/1", "fencepost/another/lock/1"):
+        guarded.as_root("kv/put", {"key": etcd.b64(key), "value": etcd.b64("1")})
+    access = attached.access([guarded.endpoint], way_in(papers))
+    assert System().tidy(access, PREFIX) == 2
+    left = set(guarded.contents()) - set(before)
+    assert left == {PREFIX, f"{PREFIX}0/lock/1", "fencepost/another/lock/1"}
+    for key in left:
+        guarded.as_root("kv/deleterange", {"key": etcd.b64(key)})
+    assert guarded.contents() == before
+
+
+def test_what_cannot_be_removed_is_named(papers: Path) -> None:
+    """The first endpoint that answers does; where none does the keys' end is said."""
+    (nobody,) = etcd.free_ports(1)
+    with pytest.raises(
+        EndpointError, match=rf"keys below {PREFIX}/ may be left .*with them.: 127.0.0.1:{nobody} can't"
+    ):
+        System().tidy(attached.access([f"127.0.0.1:{nobody}"], {}), PREFIX)
 
 
 def test_two_clusters_are_no_cluster(plain: Etcd, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.nodes, pytest.mark.timeout(300)]
 
 def test_a_holder_is_cut_off_and_nothing_else_is_touched(guarded: Etcd, papers: Path, tmp_path: Path) -> None:
     """The contenders get there and back, the cut is proven from both ends, its keys go, and no password is left."""
-    before = guarded.keys()
+    before = guarded.contents()
     ran = subprocess.run(
         [
             *(sys.executable, "-m", "harness", "run", "etcd", "--fault", "partition-holder", "--contenders", "2"),
@@ -51,7 +51,7 @@ def test_a_holder_is_cut_off_and_nothing_else_is_touched(guarded: Etcd, papers: 
     lines = {label for label in cut["evidence"]["after"] if label.startswith((f"{holder}>e1", f"e1>{holder}"))}
     assert len(lines) >= 2, "both ways between the holder and the way to the endpoint were probed"
 
-    assert guarded.keys() == before
+    assert guarded.contents() == before
     assert told["prefix"].startswith("fencepost/")
     assert "unseen: who leads" in ran.stdout
     page = (tmp_path / "t" / "report.html").read_text()
