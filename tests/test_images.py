@@ -630,7 +630,7 @@ def serve(client: docker.DockerClient) -> Iterator[Callable[..., Service]]:
 
 @pytest.mark.docker
 def test_zookeeper_takes_the_official_images_variables(serve: Callable[..., Service]) -> None:
-    """Each variable ends up in zoo.cfg or myid, and the server that reads them answers."""
+    """Each variable ends up in zoo.cfg or myid, and the server that reads them answers, from the archive of classes."""
     service = serve(
         "zookeeper",
         ZOO_MY_ID="3",
@@ -643,7 +643,7 @@ def test_zookeeper_takes_the_official_images_variables(serve: Callable[..., Serv
         ZOO_ADMINSERVER_ENABLED="false",
         ZOO_4LW_COMMANDS_WHITELIST="srvr,ruok",
         ZOO_CFG_EXTRA="maxSessionTimeout=9000 minSessionTimeout=1000",
-        JVMFLAGS="-Xmx200m",
+        JVMFLAGS="-Xmx200m -Xlog:class+load",
     )
     service.says("Mode: standalone", "zkServer.sh", "status")
     settings = service.run("cat", "/conf/zoo.cfg")[1].split()
@@ -665,13 +665,18 @@ def test_zookeeper_takes_the_official_images_variables(serve: Callable[..., Serv
     flags = service.run("cat", "/proc/1/cmdline")[1].split("\0")
     assert [flag for flag in flags if flag.startswith("-Xmx")][-1] == "-Xmx200m"
     assert "3.9" in service.run("zkServer.sh", "version")[1]
+    loaded = [line for line in service.client.api.logs(service.container).decode().splitlines() if " source: " in line]
+    parsed = [line for line in loaded if "/usr/share/java/" in line]
+    assert len(loaded) > 1000 and len(parsed) < len(loaded) / 50, parsed
 
 
 @pytest.mark.docker
 def test_zookeepers_admin_server_works(serve: Callable[..., Service]) -> None:
-    """The jars that were unpacked without their packages' dependencies suffice for it."""
-    service = serve("zookeeper")
+    """The jars that were unpacked without their packages' dependencies suffice for it, also where flags of the user's
+    make the archive of classes unfit."""
+    service = serve("zookeeper", JVMFLAGS="-XX:-UseCompressedOops -Xlog:cds")
     service.says("Mode: standalone", "zkServer.sh", "status")
+    assert "Initialize dynamic archive failed" in service.client.api.logs(service.container).decode()
     request = "exec 3<>/dev/tcp/localhost/8080; printf 'GET /commands/ruok HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3"
     service.says('"command" : "ruok"', "bash", "-c", request)
     assert "Exception" not in service.client.api.logs(service.container).decode()
