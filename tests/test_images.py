@@ -200,6 +200,17 @@ def test_pips_settings_are_passed_on_from_files_and_variables(tmp_path: Path, mo
     assert "PIP_INDEX_URL" not in build._arguments(recipes.load_all()["etcd"])
 
 
+def test_a_pip_that_never_answers_is_an_error_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that did sixty things at once pip was too late, and what the user saw of it was a traceback."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 60\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(build, "PIP_SECONDS", 0.1)
+    with pytest.raises(RuntimeUnavailable, match=r"pip config list`, .* within 0\.1 s: the machine is too busy"):
+        build.settings(pip=True)
+
+
 def test_a_password_of_the_proxy_is_not_in_what_a_failed_build_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host's proxies go into a build, which may print them; its output is the error's text."""
     monkeypatch.setenv("HTTPS_PROXY", "http://me:Ab3-of-the-proxy@proxy:3128")
@@ -667,7 +678,8 @@ def test_zookeeper_takes_the_official_images_variables(serve: Callable[..., Serv
     assert "3.9" in service.run("zkServer.sh", "version")[1]
     loaded = [line for line in service.client.api.logs(service.container).decode().splitlines() if " source: " in line]
     parsed = [line for line in loaded if "/usr/share/java/" in line]
-    assert len(loaded) > 1000 and len(parsed) < len(loaded) / 50, parsed
+    assert len(loaded) > 1000
+    assert len(parsed) < len(loaded) / 50, parsed
 
 
 @pytest.mark.docker

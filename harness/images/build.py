@@ -33,6 +33,11 @@ LABEL = "fencepost"
 BUILD_TIMEOUT = 900.0
 """Seconds that one step of a build may stay silent."""
 
+PIP_SECONDS = 300.0
+"""How long pip may take to tell its settings. It needs half a second of a processor; beside sixty other processes that
+was once more than 30 s. All that it reads is on this machine, so that only one that does nothing at all takes longer.
+"""
+
 _VERSION_FILE = "/etc/fencepost-version"
 _PROXY = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy")
 _PIP = ("index-url", "extra-index-url", "trusted-host")
@@ -133,10 +138,20 @@ def settings(*, pip: bool) -> dict[str, str]:
 
 
 def _pip_settings() -> dict[str, str]:
-    """Where this host's pip finds packages, from its variables and files alike, as variables for the pip in a build."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False, timeout=30
-    )
+    """Where this host's pip finds packages, from its variables and files alike, as variables for the pip in a build.
+
+    Raises:
+        RuntimeUnavailable: it doesn't say: a build without its settings would look in the wrong place, or fail there.
+    """
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PIP_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeUnavailable(
+            f"`{' '.join(command)}`, which tells where this machine finds Python's packages, was not done within "
+            f"{PIP_SECONDS:g} s: the machine is too busy, or a file that pip reads is on a disk that doesn't answer; "
+            "try it, and again then: what is made already is kept"
+        ) from error
     if done.returncode != 0:
         log.info("this Python has no pip whose settings could be passed on: %s", done.stderr.strip())
         return {}
