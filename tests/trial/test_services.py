@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from harness.errors import AgentError, HarnessError, UsageError
-from harness.runtime.base import Node, NodeSpec, ServiceSpec
+from harness.runtime.base import Node, NodeSpec, Seen, ServiceSpec
 from harness.systems.base import Settings
 from harness.systems.roles import NAME_FILE
 from harness.trial.cluster import AgentServer
+from harness.trial.lookout import Lookout
 from nemesis.link import Link, open_agent
 from tests import place
+from tests.runtime.conftest import pids
 from tests.waiting import until
 
 pytestmark = pytest.mark.nodes
@@ -130,3 +133,27 @@ def test_a_node_freezes_as_a_whole_without_a_name(agent: Link) -> None:
     frozen: Any = states(agent)
     agent.call("thaw", fault="g")
     assert frozen["one"] == frozen["two"] == {"T"}
+
+
+def test_the_end_of_each_service_is_seen_by_its_name() -> None:
+    """Whoever ends it: the one that ended and came back, and not the main one; and it is named in a sentence."""
+    seen: list[Seen] = []
+    with place.site() as site:
+        (node,) = site.start_nodes([NodeSpec("n1")])
+        for number, name in enumerate(("one", "two")):
+            node.start_service(ServiceSpec("redis", ["sleep", str(3000 + number)], name=name))
+        with site.watch(seen.append, print) as watch:
+            (pid,) = until(lambda: pids(node, "sleep", "3001"), "the second service")
+            assert node.run(["sh", "-c", f"kill -KILL {pid}"]).exit_code == 0
+            until(lambda: seen, "its end")
+            node.restart_service(service="two")
+            watch.look()
+            until(lambda: len(seen) == 2, "its second life")
+    assert [(each.node, each.part, each.what, each.over) for each in seen] == [
+        ("n1", "two", "killed", False),
+        ("n1", "two", "killed", True),
+    ]
+    lookout = Lookout.__new__(Lookout)
+    vars(lookout).update(_contenders=[], _resource=SimpleNamespace(name="resource"), _system="redis-sentinel")
+    words = [lookout._name("n1", part) for part in ("two", "service", "node", "process 17")]
+    assert words == ["two on n1", "redis-sentinel on n1", "node n1", "redis-sentinel on n1"]
