@@ -29,7 +29,7 @@ LASTING_TTLS = 1.0
 class Failover(Watched):
     """The order, given while somebody holds the lock, if somebody does within a ttl.
 
-    Receipt: the servers name another leader, or a higher term. There is nothing to undo: at the end somebody leads.
+    Receipt: the servers name another leader. There is nothing to undo: at the end somebody leads.
     """
 
     kind = "failover"
@@ -96,6 +96,5 @@ class Failover(Watched):
 
 
 def _moved(before: Leadership, now: Leadership) -> bool:
-    """Whether another one leads, or the same after an election."""
-    newer = before.term is not None and now.term is not None and now.term > before.term
-    return now.leader is not None and (now.leader != before.leader or newer)
+    """Whether another one leads: that is what was ordered. That there was an election is not enough."""
+    return now.leader not in (None, before.leader)

@@ -226,10 +226,14 @@ class RedisSentinel:
 
     def _view(self, server: Server) -> dict[str, str]:
         """What a Sentinel knows of the primary: ip, flags, config-epoch, num-slaves, num-other-sentinels."""
-        (told,) = self._ask(server, SENTINEL, f"SENTINEL MASTER {GROUP}")
-        if len(told) < 2:
-            raise AgentError(told[0] if told else "an empty answer")
-        return dict(zip(told[::2], told[1::2], strict=False))
+        told, address = self._ask(
+            server, SENTINEL, f"SENTINEL MASTER {GROUP}", f"SENTINEL GET-MASTER-ADDR-BY-NAME {GROUP}"
+        )
+        if len(told) < 2 or len(address) != 2:
+            raise AgentError((told or address or ["an empty answer"])[0])
+        # Whom it names to clients: from the promotion on the new one, while the state of the group tells of the old one
+        # until all replicas follow (sentinel.c, sentinelGetCurrentMasterAddress).
+        return {**dict(zip(told[::2], told[1::2], strict=False)), "ip": address[0]}
 
     def healthy(self, servers: Sequence[Server]) -> tuple[bool, str]:
         """One primary with all others behind it, of which every Sentinel knows, with all other Sentinels; and a write

@@ -143,9 +143,11 @@ def test_a_failover_landed_when_another_leads() -> None:
 def test_a_failover_that_moves_nobody_is_unproven(
     refuses: str | None, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether the order is refused, or taken and nothing follows from it; and there is nothing to undo."""
+    """Whether the order is refused, or taken and the same one leads, be it after an election; and there is nothing to
+    undo.
+    """
     monkeypatch.setattr(failover, "MOVED_SECONDS", 0.0)
-    env = Operated(refuses=refuses)
+    env = Operated(refuses=refuses, led=[Leadership("n1", {}, 4), Leadership("n1", {}, 4), Leadership("n1", {}, 5)])
     fault: Any = faults.make("failover", "", {})
     started = fault.start(env)
     assert started.receipt == "unproven"

@@ -38,13 +38,17 @@ def zookeeper(name: str, mode: str, epoch: int) -> Scripted:
     return Scripted(name, tcp={b"srvr": told.encode()})
 
 
-def sentinel(name: str, redis: str | None, primary: str | None, epoch: int = 0) -> Scripted:
-    """A node: what its Redis says ("master", "slave"), and whom its Sentinel names; None where one is silent."""
+def sentinel(name: str, redis: str | None, primary: str | None, epoch: int = 0, before: str | None = None) -> Scripted:
+    """A node: what its Redis says ("master", "slave"), and whom its Sentinel names; None where one is silent.
+
+    `before`: whom it tells of otherwise, in the middle of a failover.
+    """
     asked: dict[str | None, str] = {}
     if redis is not None:
         asked["redis"] = f"{redis}\n0\n6379\nconnected"
     if primary is not None:
-        asked["sentinel"] = f"name\nfencepost\nip\n192.0.2.{primary[1]}\nflags\nmaster\nconfig-epoch\n{epoch}"
+        state = f"name\nfencepost\nip\n192.0.2.{(before or primary)[1]}\nflags\nmaster\nconfig-epoch\n{epoch}"
+        asked["sentinel"] = f"{state}\nfencepost-0\n192.0.2.{primary[1]}\n6379"
     return Scripted(name, f"192.0.2.{name[1]}", asked=asked)
 
 
@@ -77,6 +81,12 @@ LEADERSHIPS: list[tuple[str, Any, list[Server], str | None]] = [
         "one cut off with its Sentinel",
         RedisSentinel,
         [sentinel("n1", M, "n1", 1), sentinel("n2", M, "n2", 2), sentinel("n3", S, "n2", 2)],
+        "n2",
+    ),
+    (
+        "a failover that is not over yet",
+        RedisSentinel,
+        [sentinel("n1", M, "n1", 1), sentinel("n2", M, "n2", 2, before="n1"), sentinel("n3", S, "n1", 1)],
         "n2",
     ),
     ("silent", RedisSentinel, [sentinel("n1", None, "n1"), sentinel("n2", S, "n1"), sentinel("n3", S, None)], "n1"),

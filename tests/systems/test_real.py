@@ -322,9 +322,8 @@ def test_leadership_moves_by_an_operator_s_order(start: Start, name: str) -> Non
             time.sleep(0.2)
     else:
         pytest.fail(refusals[-1])
-    while (now := cluster.leadership()).leader in (None, before.leader):
+    while (now := cluster.leadership()).leader in (None, before.leader) or (now.term or 0) <= (before.term or 0):
         assert time.monotonic() < end, now.seen
-    assert (now.term or 0) > (before.term or 0)
     assert first.acquire(10.0)["type"] == "ok"
     assert first.call("release")["type"] == "ok"
     with pytest.raises(AgentError, match="redis has no order by which another server leads"):
