@@ -165,7 +165,6 @@ def access(endpoints: Sequence[str], options: Mapping[str, Any]) -> Access:
         ("cert_file", "key_file"),
         ("key_file", "cert_file"),
         ("user", "password"),
-        ("password", "user"),
     ):
         if one in options and other not in options:
             raise UsageError(f"the endpoint option {one} needs {other} beside it")

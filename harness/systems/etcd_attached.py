@@ -88,6 +88,8 @@ def span(prefix: str) -> dict[str, str]:
 
 def examine(access: Access, settings: Settings, prefix: str) -> Found:
     """See `Attachable.examine`: on each endpoint a lease, a key that hangs on it, and the lease's end with the key."""
+    if access.password is not None and access.user is None:
+        raise EndpointError("etcd knows no password without a user: give the endpoint option user too")
     versions: dict[str, str] = {}
     clusters: dict[str, str] = {}
     for number, endpoint in enumerate(access.endpoints):

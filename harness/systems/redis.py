@@ -13,7 +13,9 @@ from typing import Any
 
 from harness.errors import AgentError, UsageError
 from harness.runtime.base import ServiceSpec
+from harness.systems import redis_attached
 from harness.systems.asking import LOOK_SECONDS, ask_all, options, says
+from harness.systems.attached import Access, Found
 from harness.systems.base import Leadership, LeaseTerms, Server, Settings
 
 PORT = 6379
@@ -37,13 +39,14 @@ KEPT = {
 }
 """Persistence -> whether what was granted outlives a SIGKILL by design, and why."""
 
+NOT_OURS = "how a Redis that exists persists is not asked"
+
 
 class Redis:
     """See the module. Options: persistence (none, everysec, always), password (of the default user; none without)."""
 
     name = "redis"
     summary = "One Redis: SET NX PX with a counter as token."
-    attaching = "its client and its checks speak no TLS, and log in with a password of our own making alone"
     image = "redis"
     server_counts: tuple[int, ...] = (1,)
     client = "redis"
@@ -80,7 +83,7 @@ class Redis:
         (db.c, `keyIsExpired`). After a kill the server starts again and reads its file, which is short.
         """
         ttl = settings.ttl_seconds
-        kept, why = KEPT[self._values(settings)["persistence"]]
+        kept, why = KEPT[self._values(settings)["persistence"]] if not settings.attached else (False, NOT_OURS)
         return LeaseTerms(
             ttl_seconds=ttl,
             granularity_seconds=0.001,
@@ -137,6 +140,20 @@ class Redis:
         """See `System.client_config`."""
         password = self._values(settings)["password"]
         return {"endpoints": [[name, PORT] for name in nodes], **({"password": password} if password else {})}
+
+    # -- a Redis that exists ------------------------------------------------------------------------------------------
+
+    def examine(self, access: Access, settings: Settings, prefix: str) -> Found:
+        """See `Attachable.examine`."""
+        return redis_attached.examine(access, settings, prefix)
+
+    def attached_config(self, access: Access, relays: Sequence[str], prefix: str) -> dict[str, Any]:
+        """See `Attachable.attached_config`."""
+        return {**access.client_settings(relays, PORT), "prefix": prefix}
+
+    def tidy(self, access: Access, prefix: str) -> int:
+        """See `Attachable.tidy`."""
+        return redis_attached.tidy(access, prefix)
 
 
 def quoted(text: str) -> str:

@@ -174,7 +174,7 @@ def test_endpoints_of_both_families() -> None:
         ({"images": {"etcd": "etcd:3"}}, "images.etcd", "none is started at endpoints"),
         ({"system_options": {"election_ms": 700}}, "system_options", "settings of servers of ours"),
         ({"client": "redlock"}, "client", "unknown client"),
-        ({"client": "redis"}, "client", "no endpoints"),
+        ({"client": "consul"}, "client", "no endpoints"),
         ({"system": "zookeeper"}, "endpoints", "zookeeper can't be used by endpoints yet"),
         ({"fault": "kill-leader"}, "fault", "offered there: .*freeze-holder.*kill-holder.*none"),
         ({"fault": "freeze-n1"}, "fault", "it hits servers"),

@@ -11,7 +11,8 @@ import os
 import random
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import redis
 from redis.connection import Connection
@@ -30,8 +31,11 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from workloads.clients.base import Acquired, Answered, ClientConfig, Outcome, classify
-from workloads.clients.http import resolve
+from workloads.clients.http import Tls, resolve
 from workloads.clocks import Flag, Stamp
+
+if TYPE_CHECKING:
+    import ssl
 
 ACQUIRE = """
 if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
@@ -79,12 +83,30 @@ class CallError(Exception):
     """A command without a usable answer; begins with a kind of the error table."""
 
 
+class _TlsConnection(Connection):
+    """A connection that speaks TLS, by a context of ours: redis-py's own takes files."""
+
+    def __init__(self, context: ssl.SSLContext, server_name: str, **keys: Any) -> None:
+        super().__init__(**keys)  # type: ignore[no-untyped-call]
+        self._context, self._server_name = context, server_name
+
+    def _connect(self) -> Any:
+        sock: Any = super()._connect()  # type: ignore[no-untyped-call]
+        try:
+            return self._context.wrap_socket(sock, server_hostname=self._server_name)
+        except OSError:
+            sock.close()
+            raise
+
+
 class RedisLock:
     """See the module. `settings`: endpoints, poll_seconds (the mean pause between two tries), password (of the default
-    user).
+    user, or of `user`); of a Redis that isn't the harness's own also `prefix` (with which its keys begin) and `tls`
+    (`Tls.of`).
     """
 
     name = "redis"
+    attaches = True
     library = f"redis {redis.__version__}"
     errors = ERRORS
     acquire_script, renew_script = ACQUIRE, RENEW
@@ -96,8 +118,11 @@ class RedisLock:
         self._poll = float(config.settings.get("poll_seconds", 0.05))
         self.counters: Counter[str] = Counter(polls=0, reconnects=0)
         # The braces keep both keys in one slot, should this ever be a cluster.
-        self._keys = (f"fencepost:{{{config.lock}}}", f"fencepost:{{{config.lock}}}:token")
-        self._password = config.settings.get("password")
+        prefix = config.settings.get("prefix", "fencepost")
+        self._keys = (f"{prefix}:{{{config.lock}}}", f"{prefix}:{{{config.lock}}}:token")
+        self._user, self._password = config.settings.get("user"), config.settings.get("password")
+        self._tls = Tls.of(config.settings.get("tls"))
+        self._context = None if self._tls is None else self._tls.context()
         self._owner = ""
         self._random = random.Random(os.urandom(8))
         self._begin(config)
@@ -110,6 +135,8 @@ class RedisLock:
         _, address = resolve(host, port)
         # The connection itself, below redis-py's client: that one retries, pools and health-checks behind one's back.
         connection: Any = Connection
+        if self._tls is not None and self._context is not None:
+            connection = partial(_TlsConnection, self._context, self._tls.names.get(host, host))
         self._connection = connection(
             host=address[0],
             port=port,
@@ -125,7 +152,8 @@ class RedisLock:
         """On a fresh connection: the password, and nothing else that redis-py would say. Raises RedisError."""
         connection._parser.on_connect(connection)
         if self._password:
-            connection.send_command("AUTH", self._password, check_health=False)
+            who = () if self._user is None else (self._user,)
+            connection.send_command("AUTH", *who, self._password, check_health=False)
             connection.read_response()
 
     def connect(self, timeout_seconds: float) -> str | None:

@@ -1,0 +1,98 @@
+"""A Redis that exists: what is looked at before anything starts, its lock client through TLS, and tidying up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.systems import attached
+from harness.systems.attached import EndpointError
+from harness.systems.base import Settings
+from harness.systems.redis import Redis as System
+from tests.attached import redis
+from tests.attached.etcd import PASSWORD, ROOT, USER, Etcd
+from tests.attached.redis import Redis
+from workloads.clients.base import ClientConfig
+from workloads.clients.redis import RedisLock
+from workloads.clocks import Flag
+
+SETTINGS = Settings(2.0, 1, "redis", attached=True)
+PREFIX = "fencepost/0123456789ab"
+
+
+@pytest.fixture(scope="module")
+def guarded_redis(papers: Path) -> Iterator[Redis]:
+    """With TLS, and users who must log in."""
+    tls = (papers / "server.pem", papers / "server.key")
+    with redis.running(papers, tls=tls, ca=papers / "ours.pem", users=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def plain_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    """With neither."""
+    with redis.running(tmp_path_factory.mktemp("redis")) as running:
+        yield running
+
+
+def way_in(papers: Path, **others: Any) -> dict[str, Any]:
+    return {"ca_file": str(papers / "ours.pem"), "user": USER, "password": PASSWORD, **others}
+
+
+def refused(endpoints: list[str], options: dict[str, Any] | None = None) -> str:
+    with pytest.raises(EndpointError) as caught:
+        System().examine(attached.access(endpoints, options or {}), SETTINGS, PREFIX)
+    return str(caught.value)
+
+
+def test_it_is_found_and_left_as_it_was(guarded_redis: Redis, plain_redis: Redis, papers: Path) -> None:
+    """By a user who may use fencepost/ alone, by the password of the default user, and where nothing is asked for."""
+    before = guarded_redis.contents()
+    access = attached.access([guarded_redis.endpoint], way_in(papers))
+    assert System().examine(access, SETTINGS, PREFIX).words.startswith("redis ")
+    default = {"ca_file": str(papers / "ours.pem"), "password": ROOT}
+    System().examine(attached.access([guarded_redis.endpoint], default), SETTINGS, PREFIX)
+    assert guarded_redis.contents() == before
+    System().examine(attached.access([plain_redis.endpoint], {}), SETTINGS, PREFIX)
+
+
+def test_what_is_not_as_it_was_said(guarded_redis: Redis, plain_redis: Redis, plain: Etcd, papers: Path) -> None:
+    """Each is told from the others, with what to do; no password is repeated."""
+    at = guarded_redis.endpoint
+    assert f"{at} wants TLS" in refused([at])
+    assert "doesn't answer in TLS" in refused([plain_redis.endpoint], {"tls": True})
+    assert "doesn't verify" in refused([at], way_in(papers, ca_file=str(papers / "other.pem")))
+    assert "wants a password" in refused([at], {"ca_file": str(papers / "ours.pem")})
+    said = refused([at], way_in(papers, password="wrong-Donkey-8"))
+    assert f"refuses the password of '{USER}'" in said
+    assert "wrong-Donkey-8" not in said
+    assert "asks for no password" in refused([plain_redis.endpoint], {"password": PASSWORD})
+    assert "the user may not do what a lock does" in refused([at], way_in(papers, user="guest", password="x-1y-2z"))
+    assert "doesn't answer as Redis does" in refused([plain.endpoint])
+    assert "there are 2 endpoints" in refused([at, plain_redis.endpoint])
+    plain_redis.ask("REPLICAOF", "127.0.0.1", "1")
+    assert "is a replica" in refused([plain_redis.endpoint])
+    plain_redis.ask("REPLICAOF", "NO", "ONE")
+
+
+def test_its_lock_through_tls_and_what_it_leaves(guarded_redis: Redis, papers: Path) -> None:
+    """Taken, renewed and released by that user; the counter of tokens stays until it is tidied up, alone of all."""
+    before = guarded_redis.contents()
+    access = attached.access([guarded_redis.endpoint], way_in(papers))
+    settings = {
+        **System().attached_config(access, ["localhost"], PREFIX),
+        "endpoints": [["localhost", guarded_redis.port]],
+    }
+    lock = RedisLock(ClientConfig(settings, "lock", 5.0, 0, 2.0, on_lost=lambda reason: None))
+    for token in (1, 2):
+        held = lock.acquire(5, Flag())
+        assert (held.type, held.token) == ("ok", token), held
+        assert lock.renew().type == "ok"
+        assert lock.release().type == "ok"
+    lock.close()
+    assert guarded_redis.ask("GET", f"{PREFIX}:{{lock}}:token") == "2"
+    assert System().tidy(access, PREFIX) == 1
+    assert guarded_redis.contents() == before
