@@ -161,7 +161,9 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
         UsageError as `terms`.
         """
-        _, target = faults.parse(self.fault)
+        kind, target = faults.parse(self.fault)
+        if not target and kind != "none":
+            target = "leader"  # what takes no target is done to the servers
         terms = terms or self.terms()
         usual = timing(terms, target)
         off = timing(terms, target, fault_on=self.fault_on).fault_off
