@@ -38,7 +38,9 @@ GROUPS = {
     "tests/trial/test_outside.py": "outside",
     "tests/trial/": "trials",
     "tests/runtime/": "runtime",
-    **dict.fromkeys(("tests/systems/", "tests/matrix/", "tests/nemesis/", "tests/workloads/"), "systems"),
+    **dict.fromkeys(
+        ("tests/attached/", "tests/systems/", "tests/matrix/", "tests/nemesis/", "tests/workloads/"), "systems"
+    ),
 }
 """The group, on an engine, of what lies there, the first that fits; `images` everywhere else."""
 ALONE = "tests/trial/test_trial.py"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harness import matrix
 from harness.errors import ConfigError, UsageError
 from harness.systems import attached
 from harness.systems.attached import EndpointError
@@ -207,6 +208,28 @@ def test_only_contenders_are_hit() -> None:
     )
     for name in names:
         resolve(from_mapping({"system": "etcd", "endpoints": ["127.0.0.1:2379"], "fault": name}))
+
+
+def test_endpoints_are_an_axis(tmp_path: Path) -> None:
+    """Each place is a cell with its name; what hits servers is left out there, and stays where they are ours."""
+    path = tmp_path / "m.toml"
+    path.write_text(
+        """
+        [axes]
+        system = ["etcd"]
+        endpoints = [[], ["127.0.0.1:1"], ["127.0.0.1:2", "127.0.0.1:3"]]
+        fault = ["none", "kill-leader"]
+        """
+    )
+    plan = matrix.load(path)
+    assert [cell.slug() for cell in plan.cells] == [
+        "etcd-none-guarded",
+        "etcd-kill-leader-guarded",
+        "etcd-none-at-127.0.0.1-1-guarded",
+        "etcd-none-at-127.0.0.1-2-guarded",
+    ]
+    assert plan.cells[3].cell()["parameters"]["endpoints"] == "127.0.0.1:2, 127.0.0.1:3"
+    assert ["what is offered there" in left.rule for left in plan.left_out] == [True, True]
 
 
 def test_it_is_repeated_without_its_secrets() -> None:
