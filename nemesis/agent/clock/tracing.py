@@ -31,6 +31,10 @@ from nemesis.agent.clock.ptrace import (
 )
 from nemesis.agent.processes import thread_ids, thread_states
 
+BACK_SECONDS = 10.0
+"""How long a thread that was made to call something may take to be stopped again, whatever deadline has passed: let go
+as it is, it would come to the landing, and its process would die of it."""
+
 
 class Stopped(object):
     """All threads of a process, stopped by ptrace until `release`. Use in one thread, as a context manager."""
@@ -83,9 +87,9 @@ class Stopped(object):
         if not self.threads:
             raise Refused("process %d has ended" % self.pid)
 
-    def _wait(self, tid: int) -> Optional[int]:
+    def _wait(self, tid: int, deadline: Optional[float] = None) -> Optional[int]:
         """Wait until a thread stops: 0, the signal that it was about to take, or None when it ended."""
-        spins = 0
+        spins, deadline = 0, self._deadline if deadline is None else deadline
         while True:
             try:
                 got, status = os.waitpid(tid, WALL | os.WNOHANG)
@@ -96,7 +100,7 @@ class Stopped(object):
                     return None
                 return 0 if status >> 16 == PTRACE_EVENT_STOP else os.WSTOPSIG(status)
             spins += 1
-            if time.monotonic() > self._deadline:
+            if time.monotonic() > deadline:
                 raise Refused("thread %d of process %d did not stop in time" % (tid, self.pid))
             if spins > 20:
                 time.sleep(0.0001)
@@ -183,7 +187,7 @@ class Stopped(object):
             self.set_registers(tid, self.architecture.to_call(before, function, first, second, landing, stack))
             for _ in range(4):
                 ptrace(PTRACE_CONT, tid, None, None)
-                stopped_by = self._wait(tid)
+                stopped_by = self._wait_in_call(tid)
                 if stopped_by != 0:
                     break  # else only the stop of a frozen process, which a tracer is told once more
             if stopped_by is None:
@@ -200,3 +204,17 @@ class Stopped(object):
             if tid in self.threads:
                 self.set_registers(tid, before)
                 ptrace(PTRACE_SETSIGMASK, tid, 8, ctypes.byref(mask))
+
+    def _wait_in_call(self, tid: int) -> Optional[int]:
+        """`_wait`, for a thread that isn't itself: it is stopped again where it is, before anything is refused."""
+        try:
+            return self._wait(tid)
+        except Refused:
+            ptrace(PTRACE_INTERRUPT, tid)
+            try:
+                if self._wait(tid, time.monotonic() + BACK_SECONDS) is None:
+                    del self.threads[tid]
+            except Refused:
+                del self.threads[tid]  # it runs, so that neither its registers can be set nor can it be let go
+                raise
+            raise
