@@ -327,9 +327,10 @@ def test_patching_under_fire(node: NamespaceNode, agent: Link, tmp_path: Path) -
     def restored(name: str) -> dict[str, Any]:
         try:
             return agent.call("clock_restore", fault=name)
-        except AgentError as error:  # too busy a machine: nothing is spoilt, and it can be asked for again
-            assert "did not stop in time" in str(error)
-            return agent.call("clock_restore", fault=name)
+        except AgentError as error:
+            if "did not stop in time" not in str(error):
+                raise
+            return agent.call("clock_restore", fault=name)  # too busy a machine: nothing is spoilt
 
     for _ in range(99):
         there_and_back()
