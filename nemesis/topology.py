@@ -125,7 +125,9 @@ def leaders(graph: Graph, voters: Sequence[str], candidates: Sequence[str] | Non
     Raft and Zab leaders must.
     """
     need = len(voters) // 2 + 1
-    return [a for a in candidates or voters if sum(talks(graph, a, b) for b in voters) >= need]
+    return [
+        a for a in (voters if candidates is None else candidates) if sum(talks(graph, a, b) for b in voters) >= need
+    ]
 
 
 @dataclass(frozen=True)

@@ -151,6 +151,8 @@ def of_version(name: str, version: str) -> str:
 def spelled(name: str) -> str:
     """The name of an image as users may write it: `etcd@3.4.23` is the one with that version."""
     image, at, version = name.partition("@")
+    if at and image not in names():
+        raise unknown(image)
     return of_version(image, version) if at else name
 
 

@@ -151,6 +151,11 @@ def read(folder: Path) -> Table | None:
     top = reader.part("", content, kinds)
     if "on" not in top:
         raise ConfigError(file, "on", "is missing: the image of ours that this one stands on, or one from outside")
+    if top.get("version"):
+        if not top.get("release"):
+            raise ConfigError(file, "release", "is missing: which version the others are beside")
+        if not top.get("step"):
+            raise ConfigError(file, "step", "is missing: the one whose packages other versions replace")
     return Table(
         name=folder.name,
         about=top.get("about", "").strip(),

@@ -63,6 +63,14 @@ class Endpoint:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+class Refused(EndpointError):
+    """The system's own refusal; `words` are its own."""
+
+    def __init__(self, endpoint: Endpoint, words: str) -> None:
+        self.words = words
+        super().__init__(f"{endpoint} refuses: {words}")
+
+
 @dataclass(frozen=True)
 class Access:
     """The cluster, and how to get in; `tls` is None where it isn't spoken."""
@@ -247,7 +255,7 @@ def speaks_tls(endpoint: Endpoint) -> bool:
 def _connected(endpoint: Endpoint) -> socket.socket:
     try:
         return socket.create_connection((endpoint.host, endpoint.port), timeout=CONNECT_SECONDS)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # a host that can be no name ("db..example") is the latter
         raise EndpointError(f"{endpoint} can't be reached from this machine: {_words(error)}") from error
 
 

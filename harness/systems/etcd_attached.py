@@ -6,20 +6,12 @@ from collections import Counter
 from typing import Any
 
 from harness.systems.asking import b64
-from harness.systems.attached import Access, Endpoint, EndpointError, Found, reach, speaks_tls
+from harness.systems.attached import Access, Endpoint, EndpointError, Found, Refused, reach, speaks_tls
 from harness.systems.base import Settings
 from workloads.clients.http import HttpClient, TransportError
 
 ANSWER_SECONDS = 5.0
 """The deadline of one request; a login costs a server a tenth of a second of work."""
-
-
-class Refused(EndpointError):
-    """etcd's own refusal; `words` are its own."""
-
-    def __init__(self, endpoint: Endpoint, words: str) -> None:
-        self.words = words
-        super().__init__(f"{endpoint} refuses: {words}")
 
 
 class Member:
@@ -33,9 +25,13 @@ class Member:
             self._http = HttpClient([(endpoint.host, endpoint.port)], Counter(), access.tls)
         except OSError as error:
             raise EndpointError(f"{endpoint}: {error}") from error
-        self.version = self._version()
-        if access.user is not None:
-            self._log_in(access)
+        try:
+            self.version = self._version()
+            if access.user is not None:
+                self._log_in(access)
+        except EndpointError:
+            self.close()
+            raise
 
     def _exchange(self, method: str, path: str, document: Any) -> tuple[int, Any]:
         try:

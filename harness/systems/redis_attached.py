@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from types import TracebackType
 
-from harness.systems.attached import CONNECT_SECONDS, Access, Endpoint, EndpointError, Found, reach, speaks_tls
+from harness.systems.attached import CONNECT_SECONDS, Access, Endpoint, EndpointError, Found, Refused, reach, speaks_tls
 from harness.systems.base import Settings
 
 ANSWER_SECONDS = 5.0
@@ -15,14 +15,6 @@ MOST_BYTES = 1 << 20
 """Of one answer."""
 
 Answer = str | int | None
-
-
-class Refused(EndpointError):
-    """Redis's own refusal; `words` are its own."""
-
-    def __init__(self, endpoint: Endpoint, words: str) -> None:
-        self.words = words
-        super().__init__(f"{endpoint} refuses: {words}")
 
 
 class Server:
@@ -40,8 +32,12 @@ class Server:
             raise EndpointError(f"{endpoint} can't be reached: {error}") from error
         sock.settimeout(ANSWER_SECONDS)
         self._sock, self._stream = sock, sock.makefile("rb")
-        if access.password is not None:
-            self._log_in(access)
+        try:
+            if access.password is not None:
+                self._log_in(access)
+        except EndpointError:
+            self.close()
+            raise
 
     def __enter__(self) -> Server:
         return self
@@ -49,6 +45,10 @@ class Server:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Drop the connection."""
         self._stream.close()
         self._sock.close()
 
@@ -65,7 +65,7 @@ class Server:
         """One command and its answer. `Refused` with Redis's own words, EndpointError where it isn't one."""
         parts = [f"*{len(words)}\r\n".encode()]
         for word in words:
-            data = word.encode()
+            data = word.encode(errors="surrogateescape")  # a password from the environment may be any bytes
             parts.append(b"$%d\r\n%s\r\n" % (len(data), data))
         try:
             self._sock.sendall(b"".join(parts))
@@ -96,7 +96,10 @@ class Server:
             return None
         if number > MOST_BYTES:
             raise ValueError(f"it answers with {number} bytes")
-        return self._stream.read(number + 2)[:-2].decode(errors="replace")
+        data = self._stream.read(number + 2)
+        if len(data) < number + 2:
+            raise ValueError(f"it closes the connection {len(data)} bytes into an answer of {number}")
+        return data[:-2].decode(errors="replace")
 
 
 def keys(prefix: str) -> tuple[str, str]:

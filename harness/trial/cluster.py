@@ -101,7 +101,9 @@ class AgentServer:
 
     def close(self) -> None:
         """End the programs that are kept running to be asked."""
-        for conversation in self._conversations.values():
+        with self._opening:  # a question that was given up may just be beginning one
+            conversations = list(self._conversations.values())
+        for conversation in conversations:
             conversation.close()
 
 

@@ -26,6 +26,7 @@ class Conversation:
         self._turn = threading.Lock()
         self._heard = threading.Condition()
         self._process: Process | None = None
+        self._closed = threading.Event()
         self._lines: list[str] = []
         self._said: list[str] = []
 
@@ -43,14 +44,14 @@ class Conversation:
             self._turn.release()
 
     def close(self) -> None:
-        """End the program, if there is one."""
+        """End the program, if there is one; nothing is asked any more. Whoever waits for an answer gets AgentError."""
+        self._closed.set()
         self._drop()
 
     def _ask(self, question: str, until: str, end: float, timeout_seconds: float) -> list[str]:
-        if self._process is None or self._process.wait(0.0) is not None:
-            self._start()
         process = self._process
-        assert process is not None
+        if process is None or process.wait(0.0) is not None:
+            process = self._start()
         with self._heard:
             self._lines.clear()
         try:
@@ -69,8 +70,10 @@ class Conversation:
                 self._heard.wait(min(left, 0.1))
             return self._lines[: self._lines.index(until)]
 
-    def _start(self) -> None:
+    def _start(self) -> Process:
         self._drop()
+        if self._closed.is_set():
+            raise AgentError(f"{self._what()} is asked nothing any more")
         lines: list[str] = []
         said: list[str] = []
         self._lines, self._said = lines, said
@@ -80,13 +83,16 @@ class Conversation:
                 into.append(line.decode(errors="replace").rstrip("\r"))
                 self._heard.notify_all()
 
-        self._process = self._node.spawn(
+        process = self._process = self._node.spawn(
             self._argv,
             on_line=lambda line: heard(line, lines),
             on_error_line=lambda line: heard(line, said),
             env={**self._env, **ASKING},
             service=self._service,
         )
+        if self._closed.is_set():  # while it was started: whoever closes may have found nothing to end
+            raise AgentError(f"{self._what()} is asked nothing any more")
+        return process
 
     def _drop(self) -> None:
         process, self._process = self._process, None

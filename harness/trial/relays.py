@@ -23,6 +23,7 @@ from harness.runtime.base import Node, Process
 from harness.systems.attached import Endpoint
 
 CONNECT_SECONDS = 5.0
+CLOSE_SECONDS = 5.0
 LISTEN_SECONDS = 20.0
 CHUNK = 32768
 
@@ -79,7 +80,8 @@ class Relay:
         self._closing = True
         if self._process is not None:
             self._process.close_stdin()
-            self._process.wait(5.0)
+            if self._process.wait(CLOSE_SECONDS) is None:
+                self._process.abandon()  # nothing is handed on any more; its node is removed with it
 
     def told(self) -> dict[str, Any]:
         """What passed, for trial.json."""

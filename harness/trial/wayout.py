@@ -150,7 +150,8 @@ class WayOut:
         """Remove what doesn't outlive the trial, or say how to look inside when all is kept."""
         lane, servers, cluster = self._lane, self._running.server_nodes, self._running.cluster
         if cluster is not None:
-            cluster.close()
+            with self._record.guard("closing what was open to servers"):  # the nodes are to be removed all the same
+                cluster.close()
             lane.replace(cluster.beside)  # with what was beside it, a contender's node is no other trial's
         if self._keep and lane.opened:
             lane.site.keep()

@@ -51,12 +51,18 @@ def test_a_waiter_is_told_through_tls_that_its_turn_has_come(guarded: Etcd, pape
 
 
 def test_a_token_that_is_not_known_any_more_is_replaced_and_counted(guarded: Etcd, papers: Path) -> None:
-    """As after a restart of the servers: what was refused had done nothing, and is asked once more."""
+    """As after a restart of the servers: what was refused had done nothing, and is asked once more. So is what went out
+    without a token, because a login while the endpoint was cut off had no answer.
+    """
     lock = client(guarded, papers)
     assert lock.connect(10) is None
     lock._http.headers["Authorization"] = "forgotten.1"
     assert lock.acquire(5, Flag()).type == "ok"
     assert lock.counters["logins"] == 2
+    assert lock.release().type == "ok"
+    assert lock._log_in(0.0001) is not None
+    assert lock.acquire(5, Flag()).type == "ok"
+    assert lock.counters["logins"] == 4
     assert lock.release().type == "ok"
     lock.close()
 

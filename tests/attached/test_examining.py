@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from harness import matrix
 from harness.errors import ConfigError, UsageError
@@ -55,6 +56,7 @@ def test_what_is_not_as_it_was_said(guarded: Etcd, plain: Etcd, papers: Path) ->
     (nobody,) = etcd.free_ports(1)
     assert "can't be reached from this machine: Connection refused" in refused([f"127.0.0.1:{nobody}"])
     assert "can't be reached" in refused(["nowhere.invalid:2379"])
+    assert "db..example:2379 can't be reached" in refused(["db..example:2379"])
     assert f"{at} wants TLS" in refused([at])
     assert "doesn't answer in TLS" in refused([plain.endpoint], {"tls": True})
     assert "doesn't verify" in refused([at], way_in(papers, ca_file=str(papers / "other.pem")))
@@ -158,6 +160,16 @@ def test_what_is_no_endpoint(text: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason) as caught:
         attached.parse([text])
     assert "secret-Word-1" not in str(caught.value)
+
+
+def test_a_key_with_a_passphrase_is_refused(papers: Path, tmp_path: Path) -> None:
+    """In a sentence; nobody is asked for it on a terminal."""
+    key = serialization.load_pem_private_key((papers / "server.key").read_bytes(), None)
+    locked = tmp_path / "locked.key"
+    how = serialization.BestAvailableEncryption(b"Donkey-8")
+    locked.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, how))
+    with pytest.raises(UsageError, match=r"cert_file, key_file: .*the key has a passphrase"):
+        attached.access(["a:1"], {"cert_file": str(papers / "server.pem"), "key_file": str(locked)})
 
 
 def test_endpoints_of_both_families() -> None:

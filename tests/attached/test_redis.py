@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.systems import attached
+from harness.systems import attached, redis_attached
 from harness.systems.attached import EndpointError
 from harness.systems.base import Settings
 from harness.systems.redis import Redis as System
@@ -46,6 +48,42 @@ def refused(endpoints: list[str], options: dict[str, Any] | None = None) -> str:
     with pytest.raises(EndpointError) as caught:
         System().examine(attached.access(endpoints, options or {}), SETTINGS, PREFIX)
     return str(caught.value)
+
+
+def test_who_is_not_let_in_leaves_no_connection() -> None:
+    """Not even while the error is kept. A password is any bytes, as the environment has them."""
+    heard: list[bytes] = []
+
+    def serve(listener: socket.socket) -> None:
+        for _ in range(2):  # the first only looks whether somebody listens
+            connection, _ = listener.accept()
+            with connection:
+                connection.settimeout(10)
+                while data := connection.recv(4096):
+                    heard.append(data)
+                    connection.sendall(b"-WRONGPASS invalid password\r\n")
+        heard.append(b"closed")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve, args=(listener,), daemon=True)
+        server.start()
+        endpoint = f"127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(EndpointError, match="refuses the password: WRONGPASS") as caught:
+            System().examine(attached.access([endpoint], {"password": "a\udcff"}), SETTINGS, PREFIX)
+        server.join(3)
+        assert heard == [b"*2\r\n$4\r\nAUTH\r\n$2\r\na\xff\r\n", b"closed"], caught.value
+
+
+def test_an_answer_that_is_cut_is_none() -> None:
+    """Half of what INFO tells would be taken for all of it."""
+    ours, theirs = socket.socketpair()
+    server = object.__new__(redis_attached.Server)
+    server._sock, server._stream = ours, ours.makefile("rb")
+    with server, theirs:
+        theirs.sendall(b"$40\r\nredis_version:8.0.2\r\n")
+        theirs.shutdown(socket.SHUT_WR)
+        with pytest.raises(ValueError, match="closes the connection 21 bytes into an answer of 40"):
+            server._read()
 
 
 def test_it_is_found_and_left_as_it_was(guarded_redis: Redis, plain_redis: Redis, papers: Path) -> None:

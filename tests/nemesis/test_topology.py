@@ -109,6 +109,13 @@ def test_expectations(cut: topology.Cut, leaders: tuple[str, ...], served: tuple
     assert why in expected.why
 
 
+def test_where_nobody_is_a_candidate_nobody_leads() -> None:
+    """Voters alone don't."""
+    whole = topology.full([*SERVERS, *CONTENDERS])
+    expected = topology.expect(whole, SERVERS, CONTENDERS, topology.Electorate(SERVERS, []))
+    assert (expected.leaders, expected.progress) == ((), False)
+
+
 @given(names, st.data())
 def test_no_two_separate_parts_can_both_lead(nodes: list[str], data: st.DataObject) -> None:
     """However links are cut, only one of the parts that can't talk to each other has servers that can lead."""

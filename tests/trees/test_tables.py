@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import ConfigError
+from harness.errors import ConfigError, UsageError
 from harness.images import debian, recipes, table
 from harness.images.dockerfile import dockerfile
 from harness.images.maker import DEBIAN_OFFICIAL
@@ -121,6 +121,8 @@ def test_a_dockerfile_quotes_what_the_builder_would_expand(tmp_path: Path) -> No
         ("on = 'x'\n[[step]]\nusers = [{ name = 'y' }]", r"step\[0\].users.id: is missing"),
         ("on = 'x'\n[[step]]\nfolders = [{ owner = 'y' }]", r"step\[0\].folders.path: is missing"),
         ("on = 'x'\n[config]\nenv = { A = 1 }", "config.env: must be strings by name"),
+        ("on = 'x'\n[[step]]\n[[version]]\nname = '1'\npackages = ['y']", "release: is missing"),
+        ("on = 'x'\nrelease = '2'\n[[version]]\nname = '1'\npackages = ['y']", "step: is missing"),
     ],
 )
 def test_a_table_that_cannot_be_meant_is_refused_with_its_place(tmp_path: Path, text: str, words: str) -> None:
@@ -129,6 +131,14 @@ def test_a_table_that_cannot_be_meant_is_refused_with_its_place(tmp_path: Path, 
     with pytest.raises(ConfigError, match=words) as caught:
         table.read(tmp_path)
     assert str(tmp_path / table.FILE) in str(caught.value)
+
+
+def test_a_version_of_what_is_no_image() -> None:
+    """The name is what is wrong with it; nothing is told of versions."""
+    with pytest.raises(UsageError, match="unknown image 'etdc'; did you mean 'etcd'"):
+        recipes.spelled("etdc@3.4.23")
+    with pytest.raises(UsageError, match=r"etcd has no recipe for version '1' \(it has: 3"):
+        recipes.spelled("etcd@1")
 
 
 def test_the_mirror_is_the_one_that_this_hosts_own_apt_uses() -> None:

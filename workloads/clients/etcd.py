@@ -27,8 +27,13 @@ from workloads.clients.http import HttpClient, Tls, TransportError, wants_more
 from workloads.clocks import Flag, Stamp
 
 LEASE_GONE = "etcdserver: requested lease not found"
-LOGIN_OVER = ("etcdserver: invalid auth token", "etcdserver: revision of auth store is old")
-"""How etcd refuses a token that it doesn't know any more: unused for five minutes, or given out before a restart."""
+LOGIN_OVER = (
+    "etcdserver: invalid auth token",
+    "etcdserver: revision of auth store is old",
+    "etcdserver: user name is empty",
+)
+"""How etcd refuses a token that it doesn't know any more (unused for five minutes, or given out before a restart), and
+requests without one: those that follow a login that had no answer."""
 
 ERRORS: Mapping[str, Outcome] = {
     # No connection, so nothing was sent.
@@ -44,7 +49,6 @@ ERRORS: Mapping[str, Outcome] = {
     "etcdserver: too many requests": "fail",
     "etcdserver: mvcc: database space exceeded": "fail",
     "etcdserver: not capable": "fail",
-    "etcdserver: user name is empty": "fail",
     "etcdserver: permission denied": "fail",
     **dict.fromkeys(LOGIN_OVER, "fail"),
     # Proposed, and then unknown: "etcdserver: request timed out", "… possibly due to previous leader failure",

@@ -91,10 +91,15 @@ class Tls:
             both = os.memfd_create("certificate")  # the library takes files only; this one has no name on any disk
             try:
                 os.write(both, f"{self.cert}\n{self.key or ''}\n".encode())
-                made.load_cert_chain(f"/proc/self/fd/{both}")
+                # Without a word of ours OpenSSL would ask for a passphrase on the terminal, and wait for it.
+                made.load_cert_chain(f"/proc/self/fd/{both}", password=_no_passphrase)
             finally:
                 os.close(both)
         return made
+
+
+def _no_passphrase() -> str:
+    raise ValueError("the key has a passphrase, and must be given without one")
 
 
 def wants_more(error: OSError) -> bool:
