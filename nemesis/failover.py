@@ -11,7 +11,7 @@ from typing import Any
 
 from harness import registry
 from harness.errors import AgentError
-from harness.systems.base import HandsOver, Leadership
+from harness.systems.base import HandsOver
 from nemesis import targets
 from nemesis.base import Environment, Started, Stopped
 from nemesis.bite import Bite
@@ -71,7 +71,7 @@ class Failover(Watched):
         except AgentError as error:
             return Started("unproven", (leader,), (), evidence, f"the order was not taken: {error}")
         began = time.monotonic()
-        while not _moved(before, now := env.leadership()):
+        while (now := env.leadership()).leader in (None, leader, before.leader):  # an election alone is not enough
             if time.monotonic() - began > MOVED_SECONDS:
                 reason = f"{evidence['order']}: taken, but {now.leader or 'nobody'} leads {MOVED_SECONDS:g} s later"
                 return Started("unproven", (leader,), (), evidence, reason)
@@ -93,8 +93,3 @@ class Failover(Watched):
     def bite(self, env: Environment, began_ns: int, ended_ns: int) -> Bite:
         """See `nemesis.leading`: leadership moved, and that is all that it takes."""
         return self._leading.bite(env, began_ns, ended_ns)
-
-
-def _moved(before: Leadership, now: Leadership) -> bool:
-    """Whether another one leads: that is what was ordered. That there was an election is not enough."""
-    return now.leader not in (None, before.leader)

@@ -119,8 +119,12 @@ def examine(access: Access, settings: Settings, prefix: str) -> Found:
             script = "redis.call('set', KEYS[1], '1', 'NX', 'PX', ARGV[1]) return redis.call('incr', KEYS[2])"
             try:
                 server.ask("EVAL", script, "2", lock, token, str(round(settings.ttl_seconds * 1000)))
-            finally:
+            except Refused:  # it may have done the first half
                 server.ask("DEL", lock, token)
+                raise
+            except EndpointError as error:  # and this connection has no answers any more
+                raise EndpointError(f"{error}; {lock} and {token} may be left there") from error
+            server.ask("DEL", lock, token)
         except Refused as error:
             if error.words.startswith("NOAUTH"):
                 raise EndpointError(f"{endpoint} wants a password (endpoint options password, user)") from error

@@ -86,6 +86,25 @@ def test_an_answer_that_is_cut_is_none() -> None:
             server._read()
 
 
+def test_one_that_answers_no_script_is_told_with_what_it_may_have_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first error, not that of a second command on a connection that is spoilt."""
+    monkeypatch.setattr(redis_attached, "ANSWER_SECONDS", 0.1)
+
+    def serve(listener: socket.socket) -> None:
+        listener.accept()[0].close()  # which only looks whether somebody listens
+        with listener.accept()[0] as connection:
+            connection.recv(4096)
+            connection.sendall(b"$26\r\nredis_version:8.0.2\r\nx:y\r\n\r\n")
+            while connection.recv(4096):
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        said = refused([f"127.0.0.1:{listener.getsockname()[1]}"])
+    assert "doesn't answer as Redis does: timed out" in said
+    assert said.endswith(f"{PREFIX}-look:{{lock}} and {PREFIX}-look:{{lock}}:token may be left there")
+
+
 def test_it_is_found_and_left_as_it_was(guarded_redis: Redis, plain_redis: Redis, papers: Path) -> None:
     """By a user who may use fencepost/ alone, by the password of the default user, and where nothing is asked for."""
     before = guarded_redis.contents()

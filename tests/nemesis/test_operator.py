@@ -136,6 +136,15 @@ def test_a_failover_landed_when_another_leads() -> None:
     assert "leadership moved from n1 to n3" in bite.reason
 
 
+def test_a_failover_that_began_with_nobody_known_to_lead_has_moved_nobody_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look right before the order had no answer: the one that was told to hand over is still no other one."""
+    monkeypatch.setattr(failover, "MOVED_SECONDS", 0.0)
+    env = Operated(led=[Leadership(None, {}), Leadership("n1", {}, 4)])
+    monkeypatch.setattr(env, "leader", lambda: "n1")
+    started = faults.make("failover", "", {}).start(env)
+    assert (started.receipt, started.reason.partition("taken")[2]) == ("unproven", ", but n1 leads 0 s later")
+
+
 @pytest.mark.parametrize(
     ("refuses", "reason"),
     [("no good replica", "the order was not taken: no good replica"), (None, "taken, but n1 leads 0 s later")],
