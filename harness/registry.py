@@ -18,6 +18,15 @@ from typing import Any
 
 from harness.errors import HarnessError, UsageError
 
+MEMBERS = {
+    "systems": (
+        *("name", "summary", "image", "server_counts", "client", "port", "healthy_within_seconds"),
+        *("plan", "recorded", "healthy", "leadership", "version", "client_config"),
+    ),
+    "faults": ("kind", "summary", "targets", "sensible", "start", "stop"),
+}
+"""What each of a kind must have; its lack would else come out as an error of whoever happens to ask for it first."""
+
 KINDS = ("systems", "clients", "workloads", "faults", "verdicts", "runtimes")
 
 
@@ -51,13 +60,19 @@ def load(kind: str, name: str) -> Any:
     """
     entry = _entry(kind, name)
     try:
-        return entry.load()
+        thing = entry.load()
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         raise HarnessError(
             f"{kind[:-1]} {name!r} is registered as {entry.value}, which fails to load: {type(error).__name__}: {error}"
         ) from error
+    if lacking := [member for member in MEMBERS.get(kind, ()) if not hasattr(thing, member)]:
+        raise HarnessError(
+            f"{kind[:-1]} {name!r} is registered as {entry.value}, which has no {', no '.join(lacking)} "
+            f"(docs/writing-a-{kind[:-1]}.md)"
+        )
+    return thing
 
 
 def headline(kind: str, name: str) -> str | None:

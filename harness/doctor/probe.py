@@ -94,16 +94,20 @@ def cut(program: str, family: str, addresses: list[str]) -> str:
 
 
 def service() -> int:
-    """The pid of the joined service's process, as this namespace sees it."""
-    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
-        try:
-            with open(f"/proc/{pid}/comm") as comm, open(f"/proc/{pid}/status") as status:
-                user = next(line.split()[1] for line in status if line.startswith("Uid:"))
-                if comm.read().strip() == SERVICE and user != "0":
-                    return pid
-        except OSError:
-            continue  # it ended while we looked
-    raise Failed("the processes of the joined container can't be seen from the node")
+    """The pid of the joined service's process, as this namespace sees it: it has mounts of its own."""
+    here = os.readlink("/proc/self/ns/mnt")
+    end = time.monotonic() + STATE_SECONDS
+    while True:
+        for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+            try:
+                with open(f"/proc/{pid}/comm") as comm:
+                    if comm.read().strip() == SERVICE and os.readlink(f"/proc/{pid}/ns/mnt") != here:
+                        return pid
+            except OSError:
+                continue  # it ended while we looked, or isn't ours to look at
+        if time.monotonic() > end:
+            raise Failed("the processes of the joined container can't be seen from the node")
+        time.sleep(0.01)
 
 
 def state_of(pid: int) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from harness.errors import FencepostError, HarnessError
 from harness.runtime.base import Completed, ServiceSpec
 
 
@@ -227,6 +228,27 @@ class HandsOver(Protocol):
         """
 
 
+LEASE_CLOCKS = ("monotonic", "realtime", None)
+
+
+def _told(system: Termed, settings: Settings) -> LeaseTerms:
+    name = getattr(system, "name", type(system).__name__)
+    try:
+        terms = system.terms(settings)
+    except (FencepostError, NotImplementedError):
+        raise
+    except Exception as error:
+        raise HarnessError(f"the terms() of system {name!r} failed: {type(error).__name__}: {error}") from error
+    if not isinstance(terms, LeaseTerms):
+        raise HarnessError(f"the terms() of system {name!r} must be LeaseTerms, not {terms!r}")
+    if terms.lease_clock not in LEASE_CLOCKS:
+        raise HarnessError(
+            f'the terms() of system {name!r} say lease_clock={terms.lease_clock!r}; it is "monotonic", "realtime", '
+            "or None where nobody knows"
+        )
+    return terms
+
+
 def terms_of(system: System, settings: Settings) -> LeaseTerms:
     """The terms of a system's leases; assumed from the ttl, and saying so, where the system doesn't tell them.
 
@@ -234,7 +256,7 @@ def terms_of(system: System, settings: Settings) -> LeaseTerms:
     of the built-in systems takes, its own delays aside), and five seconds for an election.
     """
     if isinstance(system, Termed):
-        return system.terms(settings)
+        return _told(system, settings)
     ttl = settings.ttl_seconds
     return LeaseTerms(
         ttl_seconds=ttl,

@@ -345,7 +345,8 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
         attaching.check(config, revealed("endpoint_options"), bad)
         servers = len(config.endpoints)
     elif servers not in system.server_counts:
-        raise bad("servers", f"{config.system} runs with {sizes(system)} servers, not {servers}")
+        word = "server" if system.server_counts == (1,) else "servers"
+        raise bad("servers", f"{config.system} runs with {sizes(system)} {word}, not {servers}")
 
     def in_range(values: TrialConfig, *ranges: tuple[str, float, float]) -> None:
         for name, low, high in ranges:

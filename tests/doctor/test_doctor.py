@@ -16,10 +16,11 @@ from harness.commands.doctor import _print as shown
 from harness.commands.doctor import command
 from harness.doctor import Examination, Finding, places
 from harness.doctor.findings import untried
-from harness.doctor.nodes import CAPABILITIES, tell
+from harness.doctor.nodes import CAPABILITIES, examine_node, tell
 from harness.engine import Engine
 from harness.runtime import removal
 from harness.runtime.owner import Owner
+from tests import place
 from tests.interrupts.rounds import SIGNALS, Work, start
 from tests.runtime.conftest import eventually
 
@@ -220,3 +221,11 @@ def test_an_interrupted_examination_removes_its_node(number: signal.Signals) -> 
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.nodes
+def test_a_node_that_trials_run_on_can_do_all_that_they_need() -> None:
+    """Whatever the runtime: where the other tests freeze a service and move its clock, it isn't said that nobody can."""
+    findings = {finding.name: finding for finding in examine_node(place.runtime())}
+    for name in ("network", "partition", "freeze", "clock"):
+        assert findings[name].status == "ok", findings[name]
