@@ -42,7 +42,7 @@ def _down(value: Any) -> str | float:
         return str(value)
     words = ", ".join(DOWN)
     right = f"one of {words}, or a number of seconds from {LEAST_SECONDS:g} to {MOST_SECONDS:g}"
-    raise UsageError(f"kill: parameter 'down' must be {right}, not {value!r}")
+    raise UsageError(f"parameter 'down' must be {right}, not {value!r}")
 
 
 class Kill(Watched):

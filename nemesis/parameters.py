@@ -59,9 +59,12 @@ class Parameters:
         return value
 
     def other(self, name: str, read: Callable[[Any], T], default: T) -> T:
-        """Whatever `read` makes of it, which raises UsageError for what it can't take."""
+        """Whatever `read` makes of it, which raises UsageError for what it can't take; the kind is put before it."""
         value = self._take(name, None)
-        return default if value is None else read(value)
+        try:
+            return default if value is None else read(value)
+        except UsageError as error:
+            raise UsageError(f"{self._kind}: {error}") from error
 
     def given(self, name: str) -> bool:
         """Whether it was given at all."""

@@ -88,7 +88,7 @@ def options(settings: Settings, known: Mapping[str, tuple[type, Any]]) -> dict[s
 def in_range(name: str, value: float, low: float, high: float, unit: str) -> None:
     """UsageError unless the option lies in its range."""
     if not low <= value <= high:
-        raise UsageError(f"system option {name!r} must lie between {low:g} and {high:g} {unit}, not {value:g}")
+        raise UsageError(f"system option {name!r} must lie between {low:.10g} and {high:.10g} {unit}, not {value:.10g}")
 
 
 def says(answers: Mapping[str, object]) -> str:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -22,6 +24,8 @@ from harness.systems.base import Settings, System
 from workloads.clients.http import Tls
 
 CONNECT_SECONDS = 3.0
+WHOLE_SECONDS = 6.0
+"""Of a whole answer, when the deadline of each of its parts was kept; longer than any of those."""
 MOST_ENDPOINTS = 15
 MOST_BYTES = 1 << 20
 """Of a file with certificates."""
@@ -143,19 +147,31 @@ def parse(texts: Sequence[str]) -> tuple[Endpoint, ...]:
             raise UsageError("an endpoint is HOST:PORT, without a user: that goes into endpoint_options")
         if "/" in text:
             raise UsageError(
-                f"{text!r} is no endpoint: HOST:PORT is one, without https:// (that is the endpoint option tls)"
+                f"{text!r:.80} is no endpoint: HOST:PORT is one, without https:// (that is the endpoint option tls)"
             )
         if not colon or not bare or (":" in bare) != (bare != host) or not port.isascii() or not port.isdigit():
-            raise UsageError(f"{text!r} is no endpoint: HOST:PORT is one, [::1]:2379 for IPv6")
-        if not 1 <= int(port) <= 65535:
-            raise UsageError(f"{text!r} is no endpoint: a port lies between 1 and 65535")
+            raise UsageError(f"{text!r:.80} is no endpoint: HOST:PORT is one, [::1]:2379 for IPv6")
+        if not _is_host(bare):
+            raise UsageError(f"{text!r:.80} is no endpoint: its host is neither a name nor an address")
+        if len(port) > 5 or not 1 <= int(port) <= 65535:
+            raise UsageError(f"{text!r:.80} is no endpoint: a port lies between 1 and 65535")
         endpoint = Endpoint(bare, int(port))
-        if endpoint in found:
+        if any(each.port == endpoint.port and each.host.lower() == bare.lower() for each in found):
             raise UsageError(f"the endpoint {endpoint} is given twice")
         found.append(endpoint)
     if len(found) > MOST_ENDPOINTS:
         raise UsageError(f"{len(found)} endpoints are more than the {MOST_ENDPOINTS} that a trial takes")
     return tuple(found)
+
+
+def _is_host(text: str) -> bool:
+    """Whether one can look it up: Python's own look-up raises what is no OSError for what is no name at all."""
+    if not text.isprintable() or " " in text:
+        return False
+    try:
+        return bool(text.encode("idna"))
+    except UnicodeError:
+        return False
 
 
 def access(endpoints: Sequence[str], options: Mapping[str, Any]) -> Access:
@@ -169,6 +185,8 @@ def access(endpoints: Sequence[str], options: Mapping[str, Any]) -> Access:
             raise UsageError(f"unknown endpoint option {name!r} (known: {', '.join(OPTIONS)})")
         if not isinstance(value, OPTIONS[name][0]):
             raise UsageError(f"endpoint option {name!r} must be {'true or false' if name == 'tls' else 'a text'}")
+        if value == "":
+            raise UsageError(f"endpoint option {name!r} is empty; leave it out")
     for one, other in (
         ("cert_file", "key_file"),
         ("key_file", "cert_file"),
@@ -208,10 +226,12 @@ def _tls(endpoints: Sequence[Endpoint], options: Mapping[str, Any]) -> Tls:
 def _read(options: Mapping[str, Any], name: str) -> str | None:
     if name not in options:
         return None
-    path = Path(options[name]).expanduser()
+    path = Path(options[name])
     try:
-        return documents.read_bytes(path, MOST_BYTES).decode("ascii")
-    except (OSError, UnicodeDecodeError, ConfigError) as error:
+        return documents.read_bytes(path.expanduser(), MOST_BYTES).decode("ascii")
+    except ConfigError as error:  # names the path already
+        raise UsageError(f"endpoint option {name}: {error}") from error
+    except (OSError, ValueError, RuntimeError) as error:  # no text, a name with a NUL, ~ of nobody's
         raise UsageError(
             f"endpoint option {name}: {path} can't be read: {getattr(error, 'strerror', error)}"
         ) from error
@@ -255,8 +275,34 @@ def speaks_tls(endpoint: Endpoint) -> bool:
 def _connected(endpoint: Endpoint) -> socket.socket:
     try:
         return socket.create_connection((endpoint.host, endpoint.port), timeout=CONNECT_SECONDS)
-    except (OSError, UnicodeError) as error:  # a host that can be no name ("db..example") is the latter
+    except OSError as error:
         raise EndpointError(f"{endpoint} can't be reached from this machine: {_words(error)}") from error
+
+
+@contextmanager
+def within(seconds: float, sock: Callable[[], socket.socket | None]) -> Iterator[None]:
+    """A deadline for all that is read in the block from the socket that `sock` then gives: the library's own begins
+    anew with each byte, and somebody who sends one a second would hold us up for ever. TimeoutError.
+    """
+    over = threading.Event()
+
+    def end() -> None:
+        over.set()
+        if (open_one := sock()) is not None:
+            with suppress(OSError):
+                socket.socket.shutdown(open_one, socket.SHUT_RDWR)  # not TLS' own, which changes what is being read by
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except Exception as error:
+        if over.is_set():
+            raise TimeoutError(f"no whole answer within {seconds:g} s") from error
+        raise
+    finally:
+        timer.cancel()
 
 
 def _words(error: Exception) -> str:

@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from harness.systems.asking import b64
-from harness.systems.attached import Access, Endpoint, EndpointError, Found, Refused, reach, speaks_tls
+from harness.systems.attached import (
+    WHOLE_SECONDS,
+    Access,
+    Endpoint,
+    EndpointError,
+    Found,
+    Refused,
+    reach,
+    speaks_tls,
+    within,
+)
 from harness.systems.base import Settings
 from workloads.clients.http import HttpClient, TransportError
 
 ANSWER_SECONDS = 5.0
 """The deadline of one request; a login costs a server a tenth of a second of work."""
+
+
+class _Remembering(HttpClient):
+    """One whose connection can be ended from outside."""
+
+    sock: socket.socket | None = None
+
+    def open(self, timeout_seconds: float) -> socket.socket:
+        self.sock = super().open(timeout_seconds)
+        return self.sock
 
 
 class Member:
@@ -22,7 +45,7 @@ class Member:
         self._access, self.endpoint = access, endpoint
         reach(access, endpoint)
         try:
-            self._http = HttpClient([(endpoint.host, endpoint.port)], Counter(), access.tls)
+            self._http = _Remembering([(endpoint.host, endpoint.port)], Counter(), access.tls)
         except OSError as error:
             raise EndpointError(f"{endpoint}: {error}") from error
         try:
@@ -35,8 +58,11 @@ class Member:
 
     def _exchange(self, method: str, path: str, document: Any) -> tuple[int, Any]:
         try:
-            return self._http.json(method, path, document, ANSWER_SECONDS)
-        except TransportError as error:
+            with within(WHOLE_SECONDS, lambda: self._http.sock):
+                return self._http.json(method, path, document, ANSWER_SECONDS)
+        except MemoryError as error:
+            raise EndpointError(f"{self.endpoint} doesn't answer as etcd does: its answer is too long") from error
+        except (TransportError, TimeoutError) as error:
             if self._access.tls is None and speaks_tls(self.endpoint):
                 raise EndpointError(f"{self.endpoint} wants TLS: give the endpoint option tls, or ca_file") from error
             if "CERTIFICATE_REQUIRED" in str(error) or "BAD_CERTIFICATE" in str(error):
@@ -62,7 +88,9 @@ class Member:
             raise EndpointError(
                 f"{self.endpoint} refuses the password of {access.user!r}, or knows no such user: {error.words}"
             ) from error
-        self._http.headers["Authorization"] = str(told["token"])
+        if not isinstance(told.get("token"), str):
+            raise EndpointError(f"{self.endpoint} takes the password, and answers without a token as etcd gives one")
+        self._http.headers["Authorization"] = told["token"]
 
     def ask(self, path: str, document: Any) -> dict[str, Any]:
         """One request. `Refused` with etcd's own words, EndpointError without an answer."""
@@ -75,6 +103,15 @@ class Member:
     def close(self) -> None:
         """Drop the connection."""
         self._http.close()
+
+
+@contextmanager
+def _understood(endpoint: Endpoint) -> Iterator[None]:
+    """EndpointError for JSON that is no answer of etcd's: a gateway, or a thing that only tells a version alike."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise EndpointError(f"{endpoint} doesn't answer as etcd does: {type(error).__name__}: {error}") from error
 
 
 def span(prefix: str) -> dict[str, str]:
@@ -91,7 +128,8 @@ def examine(access: Access, settings: Settings, prefix: str) -> Found:
     for number, endpoint in enumerate(access.endpoints):
         member = Member(access, endpoint)
         try:
-            clusters[str(endpoint)] = _try_out(member, access, settings, f"{prefix}/look{number}")
+            with _understood(endpoint):
+                clusters[str(endpoint)] = _try_out(member, access, settings, f"{prefix}/look{number}")
         finally:
             member.close()
         versions[str(endpoint)] = member.version
@@ -120,7 +158,7 @@ def _try_out(member: Member, access: Access, settings: Settings, key: str) -> st
                 "trial uses; grant it that"
             ) from error
         raise
-    if abs(seconds - settings.ttl_seconds) > 1e-6:
+    if not abs(seconds - settings.ttl_seconds) <= 1e-6:  # also what is no number
         raise EndpointError(
             f"{member.endpoint} grants a lease of {seconds:g} s where {settings.ttl_seconds:g} s is asked for, and a "
             f"lock would be judged by another promise than it made; give a ttl of {seconds:g} s or more"
@@ -138,8 +176,9 @@ def tidy(access: Access, prefix: str) -> int:
             why = why or str(error)
             continue
         try:
-            removed = int(member.ask("kv/deleterange", span(prefix)).get("deleted", 0))
-            left = int(member.ask("kv/range", {**span(prefix), "count_only": True}).get("count", 0))
+            with _understood(endpoint):
+                removed = int(member.ask("kv/deleterange", span(prefix)).get("deleted", 0))
+                left = int(member.ask("kv/range", {**span(prefix), "count_only": True}).get("count", 0))
         except EndpointError as error:
             why = why or str(error)
             continue

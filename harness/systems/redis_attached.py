@@ -5,7 +5,18 @@ from __future__ import annotations
 import socket
 from types import TracebackType
 
-from harness.systems.attached import CONNECT_SECONDS, Access, Endpoint, EndpointError, Found, Refused, reach, speaks_tls
+from harness.systems.attached import (
+    CONNECT_SECONDS,
+    WHOLE_SECONDS,
+    Access,
+    Endpoint,
+    EndpointError,
+    Found,
+    Refused,
+    reach,
+    speaks_tls,
+    within,
+)
 from harness.systems.base import Settings
 
 ANSWER_SECONDS = 5.0
@@ -68,8 +79,9 @@ class Server:
             data = word.encode(errors="surrogateescape")  # a password from the environment may be any bytes
             parts.append(b"$%d\r\n%s\r\n" % (len(data), data))
         try:
-            self._sock.sendall(b"".join(parts))
-            return self._read()
+            with within(WHOLE_SECONDS, lambda: self._sock):
+                self._sock.sendall(b"".join(parts))
+                return self._read()
         except (OSError, ValueError) as error:
             if self._tls is None and speaks_tls(self.endpoint):
                 raise EndpointError(f"{self.endpoint} wants TLS: give the endpoint option tls, or ca_file") from error

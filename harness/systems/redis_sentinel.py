@@ -36,13 +36,15 @@ SEED = "/etc/fencepost/{0}.conf"
 OPTIONS: Mapping[str, tuple[type, Any]] = {
     "persistence": (str, "everysec"),
     "password": (str, ""),
-    # 0 = half the ttl, so that a failover is over within two or three leases.
+    # 0 = half the ttl (MOST_DOWN_AFTER_MS at most), so that a failover is over within two or three leases.
     "down_after_ms": (int, 0),
     "failover_timeout_ms": (int, 3000),
     "min_replicas_to_write": (int, 0),
     "max_lag_seconds": (int, 2),
     "wait": (int, 0),
 }
+
+MOST_DOWN_AFTER_MS = 600_000
 
 ELECTION_SECONDS = 1.0
 """A Sentinel waits for up to 1 s before it stands for election, so that not all do at once (sentinel.c,
@@ -95,8 +97,8 @@ class RedisSentinel:
             known = ", ".join(PERSISTENCE)
             raise UsageError(f"system option 'persistence' must be one of {known}, not {values['persistence']!r}")
         if values["down_after_ms"] == 0:
-            values["down_after_ms"] = round(settings.ttl_seconds * 500)
-        in_range("down_after_ms", values["down_after_ms"], 100, 600_000, "ms")
+            values["down_after_ms"] = min(round(settings.ttl_seconds * 500), MOST_DOWN_AFTER_MS)
+        in_range("down_after_ms", values["down_after_ms"], 100, MOST_DOWN_AFTER_MS, "ms")
         in_range("failover_timeout_ms", values["failover_timeout_ms"], 500, 3_600_000, "ms")
         replicas = settings.servers - 1
         in_range("min_replicas_to_write", values["min_replicas_to_write"], 0, replicas, "replicas")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from cryptography.hazmat.primitives import serialization
 
 from harness import matrix
 from harness.errors import ConfigError, UsageError
-from harness.systems import attached
+from harness.systems import attached, etcd_attached, redis_attached
 from harness.systems.attached import EndpointError
 from harness.systems.base import Settings
 from harness.systems.etcd import Etcd as System
+from harness.systems.etcd_attached import Member
+from harness.systems.redis_attached import Server
 from harness.trial.attaching import offered
 from harness.trial.config import from_mapping, resolve
 from tests.attached import etcd
@@ -56,7 +59,6 @@ def test_what_is_not_as_it_was_said(guarded: Etcd, plain: Etcd, papers: Path) ->
     (nobody,) = etcd.free_ports(1)
     assert "can't be reached from this machine: Connection refused" in refused([f"127.0.0.1:{nobody}"])
     assert "can't be reached" in refused(["nowhere.invalid:2379"])
-    assert "db..example:2379 can't be reached" in refused(["db..example:2379"])
     assert f"{at} wants TLS" in refused([at])
     assert "doesn't answer in TLS" in refused([plain.endpoint], {"tls": True})
     assert "doesn't verify" in refused([at], way_in(papers, ca_file=str(papers / "other.pem")))
@@ -118,9 +120,9 @@ def test_a_client_without_the_certificate_that_is_wanted(papers: Path, tmp_path:
         assert examine([strict.endpoint], {**ca, **both}).startswith("etcd 3.")
 
 
-@pytest.fixture
-def redis() -> Iterator[str]:
-    """Answers as Redis does to what is no command of its."""
+@contextmanager
+def answering(answer: Callable[[bytes], Iterable[bytes]]) -> Iterator[str]:
+    """An endpoint that answers each request with these pieces, one after the other, and closes after the last."""
     server = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -129,18 +131,75 @@ def redis() -> Iterator[str]:
                 connection, _ = server.accept()
             except OSError:
                 return
-            with connection:
-                if connection.recv(4096):
-                    connection.sendall(b"-ERR unknown command 'GET'\r\n")
+            with connection, suppress(OSError):
+                if request := connection.recv(4096):
+                    for piece in answer(request):
+                        connection.sendall(piece)
 
     threading.Thread(target=serve, daemon=True).start()
-    yield f"127.0.0.1:{server.getsockname()[1]}"
-    server.close()
+    try:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+    finally:
+        server.close()
 
 
-def test_another_system(redis: str) -> None:
-    """Whatever answers, it isn't etcd."""
-    assert "doesn't answer as etcd does" in refused([redis])
+def reply(body: bytes, length: int | None = None) -> bytes:
+    """An answer over HTTP, said to have this length."""
+    head = f"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {len(body) if length is None else length}\r\n\r\n"
+    return head.encode() + body
+
+
+@pytest.mark.parametrize(
+    ("document", "options", "reason"),
+    [
+        (b"{}", {}, "doesn't answer as etcd does: KeyError: 'ID'"),
+        (b'{"ID": "7", "TTL": "soon"}', {}, "doesn't answer as etcd does: ValueError"),
+        (b'{"ID": "7", "TTL": "2", "header": {}}', {}, "doesn't answer as etcd does: KeyError: 'cluster_id'"),
+        (b'{"ID": "7", "TTL": "2", "header": 1}', {}, "doesn't answer as etcd does: TypeError"),
+        (b'{"ID": "7", "TTL": "nan", "header": {"cluster_id": "1"}}', {}, "grants a lease of nan s"),
+        (b'{"token": null}', {"user": USER, "password": PASSWORD}, "answers without a token"),
+    ],
+)
+def test_what_only_tells_a_version_as_etcd_does(document: bytes, options: dict[str, Any], reason: str) -> None:
+    """A gateway, say, whose answers to all else make no sense: a sentence with its place, and not a traceback."""
+    version = b'{"etcdserver": "3.5.16"}'
+    with answering(lambda request: [reply(version if b"/version" in request else document)]) as endpoint:
+        assert (said := refused([endpoint], options)).startswith(endpoint)
+        assert reason in said
+
+
+def test_an_answer_longer_than_memory() -> None:
+    """Of which only the announcement comes."""
+    with answering(lambda _: [reply(b"x", 10**17)]) as endpoint:
+        assert "its answer is too long" in refused([endpoint])
+
+
+@pytest.mark.parametrize("system", ["etcd", "redis"])
+def test_an_answer_that_comes_byte_by_byte(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte is in time, and the whole of it would take for ever: there is a deadline for that too."""
+    for module in (etcd_attached, redis_attached):
+        monkeypatch.setattr(module, "WHOLE_SECONDS", 0.2)
+    over = threading.Event()
+
+    def slowly(_: bytes) -> Iterator[bytes]:
+        yield reply(b"", 10**6) if system == "etcd" else b"+"
+        while not over.wait(0.02):
+            yield b"x"
+
+    with answering(slowly) as endpoint:
+        access = attached.access([endpoint], {})
+        asked = Member if system == "etcd" else Server
+        try:
+            with pytest.raises(EndpointError, match=r"no whole answer within 0\.2 s"):
+                asked(access, access.endpoints[0]).ask("INFO")
+        finally:
+            over.set()
+
+
+def test_another_system() -> None:
+    """Whatever answers, it isn't etcd: here as Redis does to what is no command of its."""
+    with answering(lambda _: [b"-ERR unknown command 'GET'\r\n"]) as endpoint:
+        assert "doesn't answer as etcd does" in refused([endpoint])
 
 
 @pytest.mark.parametrize(
@@ -149,6 +208,11 @@ def test_another_system(redis: str) -> None:
         ("127.0.0.1", "is no endpoint"),
         ("127.0.0.1:0", "between 1 and 65535"),
         ("127.0.0.1:http", "is no endpoint"),
+        pytest.param(f"127.0.0.1:{'9' * 5000}", "between 1 and 65535", id="a port of 5000 digits"),
+        ("a..b:2379", "neither a name nor an address"),
+        pytest.param(f"{'a' * 64}.example:2379", "neither a name nor an address", id="a label of 64 letters"),
+        ("two words:2379", "neither a name nor an address"),
+        ("a\nb:2379", "neither a name nor an address"),
         ("::1:2379", "is no endpoint"),
         ("https://127.0.0.1:2379", "without https://"),
         ("me:secret-Word-1@127.0.0.1:2379", "without a user"),
@@ -178,6 +242,7 @@ def test_endpoints_of_both_families() -> None:
         "[::1]:2379",
         "db.example:12379",
     ]
+    assert [str(each) for each in attached.parse(["bücher.example.:1", "☃:2"])] == ["bücher.example.:1", "☃:2"]
 
 
 @pytest.mark.parametrize(
@@ -194,6 +259,11 @@ def test_endpoints_of_both_families() -> None:
         ({"fault": "partition-holder", "fault_options": {"away_from": "leader"}}, "fault", "asks who leads"),
         ({"endpoints": ["nowhere"]}, "endpoints", "is no endpoint"),
         ({"endpoints": ["a:1", "a:1"]}, "endpoints", "given twice"),
+        ({"endpoints": ["a:1", "A:1"]}, "endpoints", "given twice"),
+        ({"endpoint_options": {"server_name": ""}}, "endpoint_options", "'server_name' is empty"),
+        ({"endpoint_options": {"ca_file": "~nobodys/ca.pem"}}, "endpoint_options", "ca_file: ~nobodys/ca.pem can't be"),
+        ({"endpoint_options": {"ca_file": "a\0b"}}, "endpoint_options", "can't be read: embedded null"),
+        ({"endpoint_options": {"ca_file": "/"}}, "endpoint_options", "ca_file: /: can't be read: Is a directory"),
         ({"endpoints": []}, "endpoint_options", "give endpoints beside them"),
         ({"endpoint_options": {"user": "me"}}, "endpoint_options", "user needs password"),
         ({"endpoint_options": {"colour": "red"}}, "endpoint_options", "unknown endpoint option 'colour'"),

@@ -80,6 +80,7 @@ def test_an_unknown_option_is_refused_with_the_known_ones(system: System) -> Non
         ("redis-sentinel", "wait", 3, "between 0 and 2 replicas"),
         ("redis-sentinel", "min_replicas_to_write", -1, "between 0 and 2 replicas"),
         ("redis-sentinel", "down_after_ms", 10, "between 100 and 600000 ms"),
+        ("redis-sentinel", "failover_timeout_ms", 0, "between 500 and 3600000 ms, not 0"),
     ],
 )
 def test_a_bad_value_is_refused_with_the_option_and_the_reason(
@@ -186,6 +187,7 @@ def test_sentinels_know_all_from_the_start_and_a_password_stands_in_no_command()
     second = sentinel["n2"].files["/etc/fencepost/sentinel.conf"].decode()
     assert "sentinel monitor fencepost 192.0.2.1 6379 2" in second
     assert "sentinel down-after-milliseconds fencepost 1000" in second, "half the ttl"
+    assert RedisSentinel().recorded(settings(RedisSentinel(), ttl=3600))["down_after_ms"] == 600_000, "or the most"
     ids = {line.split()[2] for line in second.splitlines() if line.startswith("sentinel myid")}
     others = {line.split()[-1] for line in second.splitlines() if line.startswith("sentinel known-sentinel")}
     assert (len(ids), len(others), ids & others) == (1, 2, set())

@@ -47,7 +47,11 @@ def test_a_folder_s_name_is_never_too_long() -> None:
         ),
         (
             {"system": "etcd", "fault": "freeze-leader", "fault_options": {"service": 1}},
-            "parameter 'service' must be the name of a service, or 'all', not 1",
+            "freeze: parameter 'service' must be the name of a service, or 'all', not 1",
+        ),
+        (
+            {"system": "etcd", "fault": "stop-leader", "fault_options": {"down": "now"}},
+            "stop: parameter 'down' must be",
         ),
     ],
 )
