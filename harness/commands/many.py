@@ -43,12 +43,12 @@ CAME_TO = (
 
 
 def usual_jobs(runtime: str) -> int:
-    """Trials side by side, where nobody says how many: two a core, and four where nodes are no containers.
+    """Trials side by side, where nobody says how many: two a core, and three where nodes are no containers.
 
     A trial mostly waits, for leases to end and for faults: its nodes take 0.1 to 0.25 s of a processor a second. What
-    a container costs to start and to remove lets only half as many get along.
+    a container costs to start and to remove lets fewer get along.
     """
-    each, most = (4, 16) if runtime == "local" else (2, 8)
+    each, most = (3, 16) if runtime == "local" else (2, 8)
     return min(most, each * (os.cpu_count() or 1))
 
 

@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from checkers import RULES
-from harness import documents, redaction
+from harness import documents, redaction, report
 from harness.errors import FencepostError, HarnessError, UsageError
 from harness.matrix import stored
 from harness.matrix.plan import Plan, least_seconds
 from harness.matrix.rounds import Rounds
-from harness.report import write_trial
 from harness.results import held
 from harness.runs import book, pooled
 from harness.runs.book import Book, Figures, Run
@@ -120,6 +119,7 @@ class MatrixRun:
         if not self.resumed:
             stored.write_plan(self.folder, self.plan, self.budget, self.keep, runtime.name)
         self._book = Book(self.folder)
+        report.load()
         try:
             self._recover(pages)
             self._lanes(runtime, self._session())
@@ -344,7 +344,7 @@ class MatrixRun:
         folder = self.folder / stored.run_name(self._names[cell], number, repeated=self.plan.repeated)
         verdict = documents.read_json(folder / "verdict.json")
         if not (folder / "report.html").exists():
-            write_trial(folder)
+            report.write_trial(folder)
         verdicts = {name: part["valid"] for name, part in verdict["verdicts"].items()}
         result = TrialResult(
             folder, config, _outcome(trial["outcome"]), verdicts, folder / "report.html", verdict["required"]
@@ -357,13 +357,13 @@ class MatrixRun:
     def _shown(self, cell: int) -> TrialResult:
         """The result that stands for a cell. Needs the lock."""
         run = pooled.representative(self.runs[cell]) if cell in self.runs else self.broken_off[cell]
-        report = self.folder / run.trial / "report.html"
+        page = self.folder / run.trial / "report.html"
         return TrialResult(
             self.folder / run.trial,
             self.plan.config(cell, run.run),
             _outcome(run.outcome),
             run.verdicts,
-            report if report.is_file() else None,
+            page if page.is_file() else None,
             run.required,
             version=run.version,
         )

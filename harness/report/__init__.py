@@ -5,6 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 
+def load() -> None:
+    """Load all that writing takes, pandas and jinja2 and what computes intervals: a second of a processor.
+
+    Where trials run side by side this comes before them. Loaded at the end of the first, it kept the threads of all
+    others from running for longer than a second, and their records said that the harness had stood still.
+    """
+    import scipy.special  # noqa: F401
+
+    from harness.report import demo, matrix, trial  # noqa: F401
+
+
 def write_trial(folder: Path, out: Path | None = None, *, again: bool = False) -> Path:
     """Writes a trial's report (`report.html` in its folder, or `out`) and returns its path.
 
