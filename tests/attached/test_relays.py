@@ -89,7 +89,8 @@ def test_a_node_without_a_way_out_reaches_the_endpoint_alone(nodes: list[Node]) 
             assert talk(c0, address, "hello") == "5 hello"
         assert talk(c0, "e1", "abcde", 200_000) == "1000000 abcde"
         until(lambda: echo.ended == len(e1.addresses) + 1, "the endpoint hears that they have closed")
-        assert talk(c0, "e2", "hello") == "0"
+        heard = talk(c0, "e2", "hello")
+        assert heard == "0" or "reset by peer" in heard, "closed in order, or with what was sent still unread"
         told = relays.all[1].told()
         assert (told["connections"], told["refused"]) == (1, 1)
         assert "refused" in str(told["last_error"]) or "Connect call failed" in str(told["last_error"])

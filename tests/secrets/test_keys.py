@@ -78,8 +78,9 @@ def test_a_key_that_only_looks_like_it_is_none(key: str) -> None:
     assert not secrets.is_secret(key)
 
 
-def test_a_secret_in_the_open_is_replaced_and_comes_back() -> None:
+def test_a_secret_in_the_open_is_replaced_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a variable that nobody has set; nested tables and lists too. What is no secret stays."""
+    monkeypatch.setattr(secrets, "_given", {})  # a process that was given none before
     options = {"password": "Ab3-first-one", "persistence": "none", "auth": {"tls": {"key": "Ab3-second-one"}}}
     told = sealed(options)
     assert told == {
@@ -95,6 +96,7 @@ def test_a_secret_in_the_open_is_replaced_and_comes_back() -> None:
 
 def test_two_values_of_one_key_have_two_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """And a variable that the environment has with another value is not taken."""
+    monkeypatch.setattr(secrets, "_given", {})
     monkeypatch.setenv("FENCEPOST_SECRET_DB_TOKEN", "Ab3-somebody-else")
     one, other = sealed({"db_token": "Ab3-one-of-two"}), sealed({"db_token": "Ab3-two-of-two"})
     assert one == {"db_token": "env:FENCEPOST_SECRET_DB_TOKEN_2"}
