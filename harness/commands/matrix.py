@@ -33,7 +33,7 @@ from harness.runtime.choice import AUTO
     "--jobs",
     type=click.IntRange(1, 64),
     metavar="N",
-    help="Trials side by side (default: two a core, four on local).",
+    help="Trials side by side (default: two a core, three on local).",
 )
 @click.option("--list", "only_list", is_flag=True, help="Only list the cells, and those left out.")
 @repeat_options

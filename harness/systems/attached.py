@@ -272,6 +272,24 @@ def speaks_tls(endpoint: Endpoint) -> bool:
         return False
 
 
+def wants_tls(access: Access, endpoint: Endpoint) -> EndpointError | None:
+    """The error of a conversation without TLS with somebody who speaks nothing else; None where it isn't that."""
+    if access.tls is not None or not speaks_tls(endpoint):
+        return None
+    return EndpointError(f"{endpoint} wants TLS: give the endpoint option tls, or ca_file")
+
+
+def unanswered(access: Access, endpoint: Endpoint, system: str, error: Exception) -> EndpointError:
+    """The error of a request that got no answer as `system` gives one: with what would be right, where that is seen."""
+    if (wanted := wants_tls(access, endpoint)) is not None:
+        return wanted
+    if "CERTIFICATE_REQUIRED" in str(error) or "BAD_CERTIFICATE" in str(error):
+        return EndpointError(
+            f"{endpoint} wants a client's certificate that it trusts: endpoint options cert_file, key_file"
+        )
+    return EndpointError(f"{endpoint} doesn't answer as {system} does: {error}")
+
+
 def _connected(endpoint: Endpoint) -> socket.socket:
     try:
         return socket.create_connection((endpoint.host, endpoint.port), timeout=CONNECT_SECONDS)

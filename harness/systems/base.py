@@ -235,7 +235,7 @@ def _told(system: Termed, settings: Settings) -> LeaseTerms:
     name = getattr(system, "name", type(system).__name__)
     try:
         terms = system.terms(settings)
-    except (FencepostError, NotImplementedError):
+    except FencepostError:
         raise
     except Exception as error:
         raise HarnessError(f"the terms() of system {name!r} failed: {type(error).__name__}: {error}") from error

@@ -17,7 +17,8 @@ from harness.systems.attached import (
     Found,
     Refused,
     reach,
-    speaks_tls,
+    unanswered,
+    wants_tls,
     within,
 )
 from harness.systems.base import Settings
@@ -63,20 +64,14 @@ class Member:
         except MemoryError as error:
             raise EndpointError(f"{self.endpoint} doesn't answer as etcd does: its answer is too long") from error
         except (TransportError, TimeoutError) as error:
-            if self._access.tls is None and speaks_tls(self.endpoint):
-                raise EndpointError(f"{self.endpoint} wants TLS: give the endpoint option tls, or ca_file") from error
-            if "CERTIFICATE_REQUIRED" in str(error) or "BAD_CERTIFICATE" in str(error):
-                raise EndpointError(
-                    f"{self.endpoint} wants a client's certificate that it trusts: endpoint options cert_file, key_file"
-                ) from error
-            raise EndpointError(f"{self.endpoint} doesn't answer as etcd does: {error}") from error
+            raise unanswered(self._access, self.endpoint, "etcd", error) from error
 
     def _version(self) -> str:
         status, answer = self._exchange("GET", "/version", None)
         if status == 200 and isinstance(answer, dict) and "etcdserver" in answer:
             return str(answer["etcdserver"])
-        if self._access.tls is None and speaks_tls(self.endpoint):
-            raise EndpointError(f"{self.endpoint} wants TLS: give the endpoint option tls, or ca_file")
+        if (wanted := wants_tls(self._access, self.endpoint)) is not None:
+            raise wanted
         raise EndpointError(f"{self.endpoint} isn't etcd: it answers GET /version with status {status}, {answer!r:.80}")
 
     def _log_in(self, access: Access) -> None:

@@ -14,7 +14,7 @@ from harness.systems.attached import (
     Found,
     Refused,
     reach,
-    speaks_tls,
+    unanswered,
     within,
 )
 from harness.systems.base import Settings
@@ -33,7 +33,7 @@ class Server:
 
     def __init__(self, access: Access, endpoint: Endpoint) -> None:
         """Raises EndpointError."""
-        self.endpoint, self._tls = endpoint, access.tls
+        self.endpoint, self._access = endpoint, access
         reach(access, endpoint)
         try:
             sock = socket.create_connection((endpoint.host, endpoint.port), timeout=CONNECT_SECONDS)
@@ -83,13 +83,7 @@ class Server:
                 self._sock.sendall(b"".join(parts))
                 return self._read()
         except (OSError, ValueError) as error:
-            if self._tls is None and speaks_tls(self.endpoint):
-                raise EndpointError(f"{self.endpoint} wants TLS: give the endpoint option tls, or ca_file") from error
-            if "CERTIFICATE_REQUIRED" in str(error):
-                raise EndpointError(
-                    f"{self.endpoint} wants a client's certificate that it trusts: endpoint options cert_file, key_file"
-                ) from error
-            raise EndpointError(f"{self.endpoint} doesn't answer as Redis does: {error}") from error
+            raise unanswered(self._access, self.endpoint, "Redis", error) from error
 
     def _read(self) -> Answer:
         """One answer. OSError or ValueError for what is none."""

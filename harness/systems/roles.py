@@ -23,9 +23,8 @@ from harness import registry
 from harness.errors import FencepostError, UsageError
 from harness.runtime.base import MAIN, ServiceSpec
 from harness.systems.base import Leadership, Server, Settings, System
+from nemesis.agent.roles import NAME_FILE
 
-NAME_FILE = "/.fencepost-service"
-"""By this file in its root the agent tells a service from others on its node (nemesis/agent/roles.py)."""
 NODE_NAME = re.compile(r"[a-z]+\d+")
 
 Plan = Mapping[str, Mapping[str, ServiceSpec]]

@@ -10,9 +10,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from harness.runtime.base import Node
-from harness.systems.base import Leadership, Server, Settings, System
+from harness.systems.base import Leadership, Settings, System
+from harness.systems.roles import Plan
 from harness.trial.attachment import Attachment
-from harness.trial.cluster import AgentServer, Cluster
+from harness.trial.cluster import Cluster
 from harness.trial.relays import Relays
 from nemesis.base import AgentLink
 
@@ -30,11 +31,13 @@ class AttachedCluster(Cluster):
         agents: Mapping[str, AgentLink],
         attachment: Attachment,
     ) -> None:
-        self.system, self.settings, self.attachment = system, settings, attachment
-        self.nodes = {node.name: node for node in nodes}
-        self.servers: list[Server] = [AgentServer(node, agents[node.name], settings) for node in nodes]
-        self.plan, self.beside, self._beside = {}, {}, []
+        super().__init__(system, settings, nodes, agents)
+        self.attachment = attachment
         self._relays = Relays(nodes, attachment.access.endpoints, system.port)
+
+    def _planned(self, contenders: Mapping[str, Sequence[str]]) -> Plan:
+        """No service is ours."""
+        return {}
 
     def start(self) -> None:
         """Start the relays; all listen when this returns."""

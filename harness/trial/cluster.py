@@ -124,11 +124,15 @@ class Cluster:
         self.system, self.settings = system, settings
         self.nodes = {node.name: node for node in nodes}
         self.servers: list[Server] = [AgentServer(node, agents[node.name], settings) for node in nodes]
-        contenders = {node.name: node.addresses for node in beside}
-        self.plan = roles.services_of(system, settings, self.addresses(), contenders)
+        self.plan = self._planned({node.name: node.addresses for node in beside})
+        """Node -> its services by name, the main one first."""
         self.beside = {node.name: node for node in beside if self.plan.get(node.name)}
         """The contender nodes that have services of the system's own."""
         self._beside: list[Server] = [AgentServer(node, agents[node.name], settings) for node in self.beside.values()]
+
+    def _planned(self, contenders: Mapping[str, Sequence[str]]) -> roles.Plan:
+        """What runs where; `contenders`: the addresses of those that may have something beside them."""
+        return roles.services_of(self.system, self.settings, self.addresses(), contenders)
 
     def start(self) -> None:
         """Start all services of the servers, the nodes in parallel inside the runtime's own limits."""

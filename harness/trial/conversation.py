@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 
 from harness.errors import AgentError, HarnessError
 from harness.runtime.base import Node, Process
+from nemesis.agent import roles
 
-ASKING = {"FENCEPOST_ASKS": "1"}
-"""In the environment of whatever is run to ask a service something: no fault on the service means it
-(nemesis/agent/roles.py)."""
+ASKING = dict([roles.ASKING])
+"""The environment of whatever is run to ask a service something: no fault on the service means it."""
 
 
 class Conversation:

@@ -11,9 +11,9 @@ from nemesis.agent.processes import Stat, all_processes, descendants, lives, nam
 
 NAME_FILE = "/.fencepost-service"
 """In the root of each service of a node that has several: its name."""
-ASKING = b"FENCEPOST_ASKS=1"
-"""In the environment of a program that the harness runs in a service's container to ask it something (`redis-cli`): it
-is no part of the service, and no fault is meant for it."""
+ASKING = ("FENCEPOST_ASKS", "1")
+"""Name and value in the environment of a program that the harness runs in a service's container to ask it something
+(`redis-cli`): it is no part of the service, and no fault is meant for it."""
 
 
 def service_name(pid: int) -> Optional[str]:
@@ -27,7 +27,7 @@ def service_name(pid: int) -> Optional[str]:
 def asks(pid: int) -> bool:
     """Whether the harness has started this process to ask its service something."""
     try:
-        return ASKING in read_at_once("/proc/%d/environ" % pid).split(b"\0")
+        return "=".join(ASKING).encode() in read_at_once("/proc/%d/environ" % pid).split(b"\0")
     except OSError:
         return False
 

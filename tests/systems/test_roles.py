@@ -13,8 +13,9 @@ from harness.errors import UsageError
 from harness.runtime.base import ServiceSpec
 from harness.systems import roles
 from harness.systems.base import Leadership, Settings
-from harness.systems.roles import NAME_FILE, Quorum, Role
+from harness.systems.roles import Quorum, Role
 from nemesis import targets, topology
+from nemesis.agent.roles import NAME_FILE
 from nemesis.leading import aim
 from nemesis.topology import Electorate
 

@@ -12,9 +12,9 @@ import pytest
 from harness.errors import AgentError, HarnessError, UsageError
 from harness.runtime.base import Node, NodeSpec, Seen, ServiceSpec
 from harness.systems.base import Settings
-from harness.systems.roles import NAME_FILE
 from harness.trial.cluster import AgentServer
 from harness.trial.lookout import Lookout
+from nemesis.agent.roles import NAME_FILE
 from nemesis.link import Link, open_agent
 from tests import place
 from tests.runtime.conftest import pids
