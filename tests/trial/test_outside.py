@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,16 @@ class Beside:
         """Processes by their numbers on the host."""
         rows = self.container(node, part).top(ps_args="-eo pid,args")["Processes"]
         return [int(row[0]) for row in rows if word in row[1]]
+
+    def kill(self, node: str, word: str) -> None:
+        """SIGKILL from the host to a node's processes whose command line has this word. One that is gone by its turn
+        ended with another, as an agent's child does.
+        """
+        pids = self.pids(node, word)
+        assert pids, f"no process {word} on {node}"
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     @contextmanager
     def disconnected(self, node: str) -> Iterator[None]:
@@ -202,13 +212,11 @@ def kill_node(beside: Beside) -> None:
 
 
 def kill_agent(beside: Beside) -> None:
-    for pid in beside.pids("c1", "python3 -I"):
-        os.kill(pid, signal.SIGKILL)
+    beside.kill("c1", "python3 -I")
 
 
 def kill_contender(beside: Beside) -> None:
-    for pid in beside.pids("c1", "workloads.contender"):
-        os.kill(pid, signal.SIGKILL)
+    beside.kill("c1", "workloads.contender")
 
 
 def stop_service(beside: Beside) -> None:
