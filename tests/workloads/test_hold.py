@@ -47,7 +47,7 @@ def test_a_guarded_contender_stops_believing_at_its_deadline() -> None:
     lost = [event for event in events if event["f"] == "lost"]
     assert [event["reason"] for event in lost] == ["deadline"]
     seconds = (lost[0]["time"] - granted["lease_from"]) / 1e9
-    assert TTL * (1 - MARGIN) <= seconds < 4 * TTL  # the machine may be busy; never early
+    assert seconds >= TTL * (1 - MARGIN)  # the machine may be busy; never early
 
 
 def test_a_lock_that_never_expires_has_no_deadline() -> None:
@@ -68,14 +68,25 @@ def test_a_lock_that_never_expires_has_no_deadline() -> None:
 
 
 def test_a_renewal_moves_the_deadline() -> None:
-    """As long as renewals succeed the contender believes, far beyond its first deadline."""
-    stage = Stage(guarded=True, ttl=1.0)
-    hold = hold_of(stage)
-    end = time.monotonic() + 2.0
-    until(lambda: time.monotonic() > end, "two ttl")
-    assert hold.begin_write()
-    hold.release()
-    assert "lost.info" not in words(stage.events())
+    """As long as renewals succeed the contender believes, far beyond its first deadline. On a machine so busy that the
+    next one came too late it stops, at the deadline of the last one; then once more.
+    """
+    for _ in range(10):
+        stage = Stage(guarded=True, ttl=1.0)
+        hold = hold_of(stage)
+        end = time.monotonic() + 2.0
+        until(lambda end=end: time.monotonic() > end, "two ttl")  # type: ignore[misc]
+        may_write = hold.begin_write()
+        hold.release()
+        events = stage.events()
+        lost = [event["time"] for event in events if event["f"] == "lost"]
+        assert may_write is not bool(lost)
+        if not lost:
+            return
+        renewals = [event for event in events if event["f"] == "renew" and event["time"] <= lost[0]]
+        sent = [before["time"] for before, after in pairwise(renewals) if after["type"] == "ok"]
+        assert not sent or lost[0] - sent[-1] >= (1 - MARGIN) * 1e9
+    pytest.fail("ten holds were never renewed in time")
 
 
 def test_a_naive_contender_acts_until_it_releases() -> None:
