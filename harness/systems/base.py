@@ -228,6 +228,14 @@ class HandsOver(Protocol):
         """
 
 
+@runtime_checkable
+class FirstServes(Protocol):
+    """A system whose servers are up sooner when one of them serves before the others are started."""
+
+    def serves(self, server: Server) -> bool:
+        """Whether the first one is so far. Asked every few hundredths of a second, for some seconds at most."""
+
+
 LEASE_CLOCKS = ("monotonic", "realtime", None)
 
 

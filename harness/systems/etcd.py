@@ -148,6 +148,20 @@ class Etcd:
             "granted; what a process has written outlives its SIGKILL, fsync or not",
         )
 
+    def serves(self, server: Server) -> bool:
+        """See `FirstServes.serves`: it answers other members.
+
+        A new member asks one after the other, in the order of their names, whether it is known already, until one has
+        answered (server/etcdserver/bootstrap.go, `isMemberBootstrapped`). One that has opened its port, and asks around
+        itself, doesn't answer: three that start at once wait for each other, 1 s for each question. Where nothing
+        listens yet, that is told at once.
+        """
+        try:
+            ask_json(server, "GET", "/members", port=PEER_PORT)
+        except (AgentError, ValueError):
+            return False
+        return True
+
     def healthy(self, servers: Sequence[Server]) -> tuple[bool, str]:
         """Every server names the same leader, and a write through each succeeds."""
         states = ask_all(servers, self._state)

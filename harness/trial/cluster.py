@@ -17,11 +17,15 @@ from harness import redaction
 from harness.errors import AgentError, HarnessError, NotHealthy
 from harness.runtime.base import Completed, Node, ServiceSpec
 from harness.systems import roles
-from harness.systems.base import HandsOver, HttpReply, Leadership, Server, Settings, System
+from harness.systems.base import FirstServes, HandsOver, HttpReply, Leadership, Server, Settings, System
 from harness.trial.conversation import ASKING, Conversation
 from nemesis.base import AgentLink
 
 POLL_SECONDS = 0.1
+FIRST_POLL_SECONDS, FIRST_SECONDS = 0.02, 3.0
+"""How often the first server is asked whether the others may start, and for how long they wait for it at most: all that
+depends on it is how soon they are healthy.
+"""
 
 
 @dataclass(frozen=True)
@@ -135,8 +139,17 @@ class Cluster:
         return roles.services_of(self.system, self.settings, self.addresses(), contenders)
 
     def start(self) -> None:
-        """Start all services of the servers, the nodes in parallel inside the runtime's own limits."""
-        self._start(self.nodes)
+        """Start all services of the servers, the nodes in parallel inside the runtime's own limits; where the system
+        wants it, the first one before the others.
+        """
+        nodes = dict(self.nodes)
+        if len(nodes) > 1 and isinstance(self.system, FirstServes):
+            first = self.servers[0]
+            self._start({first.name: nodes.pop(first.name)})
+            deadline = time.monotonic() + FIRST_SECONDS
+            while not self.system.serves(first) and time.monotonic() < deadline:
+                time.sleep(FIRST_POLL_SECONDS)
+        self._start(nodes)
 
     def start_beside(self) -> None:
         """Start those beside the contenders."""
