@@ -4,10 +4,11 @@ It owns what every workload needs and none should write twice: the stdio protoco
 the lease of a hold, the deadline of a guarded contender, and the events with their stamps. What it does with a lock
 is the workload's business (`workloads/lock.py`).
 
-Guarded or naive. A *guarded* contender computes its own deadline on CLOCK_MONOTONIC from the send time of the last
-request that started or extended its lease; when that passes, or the service says that the hold has ended, it stops
-believing at once (`lost`) and writes no more. A *naive* one acts until it releases, like the job in the famous story;
-it renews as well, but never looks at what became of it.
+Kinds of holders (`workloads/holders.py`). A *guarded* contender computes its own deadline on CLOCK_MONOTONIC from the
+send time of the last request that started or extended its lease; when that passes, or the service says that the hold
+has ended, it stops believing at once (`lost`) and writes no more. A *trusting* one has no deadline of its own: it stops
+when its client says so. A *naive* one acts until it releases, like the job in the famous story; it renews as well, but
+never looks at what became of it. A *careless* one hears that it holds nothing, and goes on.
 
 Hold until told. A fault that is meant for the holder must hit somebody who holds, for longer than a job may last. So
 the harness can order a contender to hold; one that holds says that it will, and from then on doesn't release before it
@@ -27,7 +28,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from workloads.clients.base import Answered, Checked, ClientConfig
+from workloads.clients.base import Acquired, Answered, Checked, ClientConfig, ClientUnusable
 from workloads.clocks import Flag, Stamp
 from workloads.events import Events
 from workloads.validate import BadConfig, ContenderConfig, load, parse
@@ -39,6 +40,8 @@ MARGIN = 0.1
 """The share of the ttl by which a guarded contender stops before its deadline: timers fire late on a busy machine."""
 
 
+FATAL_LENGTH = 1200
+"""A reason to end with is cut to so many characters, from its beginning: a traceback has its point at its end."""
 LET_GO_POLL_SECONDS = 0.02
 """How often a job that is done looks whether it may release."""
 
@@ -82,21 +85,31 @@ class Hold:
     without the lock.
     """
 
-    def __init__(self, contender: Contender, token: int | None, ttl_seconds: float, since: Stamp) -> None:
-        self.token = token
+    def __init__(self, contender: Contender, answer: Acquired, since: Stamp) -> None:
+        """`answer` that isn't ok makes a hold of somebody who presumes: without a grant, so there is nothing to keep,
+        to lose or to give back.
+        """
+        self.token = answer.token
+        self.grant = answer.grant
+        self.granted = answer.type == "ok"
+        self._kind = contender.config.kind
         self._order: Order | None = None
         self._leaving = False
         self._contender = contender
-        self._ttl = ttl_seconds
+        self._ttl = answer.ttl_seconds or contender.config.ttl
         self._expires = contender.client.expires
         self._deadline = self._deadline_from(since)
         self._kept = Flag()
         self._over = Flag()
         self._changing = threading.Lock()
         self._lost: str | None = None
+        self._told_ns = 0
+        """When (a time of the history) its grant was told of."""
         self._keeper = threading.Thread(target=self._guarding(self._keep), name="keeper", daemon=True)
-        self._threads = [self._keeper]
-        if contender.config.guarded and self._expires:
+        self._threads = []
+        if self.granted and not contender.client.renews_itself:
+            self._threads.append(self._keeper)
+        if self.granted and self._kind.watches and self._expires:
             self._threads.append(threading.Thread(target=self._guarding(self._watch), name="watch", daemon=True))
 
     def start(self, **keys: Any) -> None:
@@ -104,8 +117,10 @@ class Hold:
         keeper, and the watch over the deadline.
         """
         with self._changing:
-            self._contender.holding = self
-            self._contender.events.event("ok", "acquire", **keys)
+            early = self._contender.enter(self)
+            self._told_ns = self._contender.events.event("ok", "acquire", **keys)
+            if early is not None:  # it was lost before we had heard that it was won
+                self._say_lost(early)
         for thread in self._threads:
             thread.start()
 
@@ -156,14 +171,20 @@ class Hold:
             if self._over.wait(left):
                 return None
 
+    def renewed(self, sent: Stamp, proves: bool) -> None:
+        """The client's library says that it has renewed the lease by itself, by a request not sent before `sent`."""
+        with self._changing:
+            if self._contender.tell_renewal(sent, proves, since_ns=self._told_ns):
+                self._deadline = max(self._deadline, self._deadline_from(sent))
+
     def lose(self, reason: str) -> None:
-        """A guarded contender stops believing, once, for this reason. A naive one doesn't listen."""
+        """Whoever listens stops believing, once, for this reason."""
         with self._changing:
             self._say_lost(reason)
 
     def _say_lost(self, reason: str) -> None:
         """`lose`, for whoever has the turn already."""
-        if self._contender.config.guarded and self._lost is None and not self._over.is_set():
+        if self._kind.listens and self._lost is None and not self._over.is_set():
             self._lost = reason
             self._contender.events.event("info", "lost", reason=reason)
 
@@ -172,18 +193,20 @@ class Hold:
 
         `f` is another name for it in the history, where it goes to something that is none of the twins.
 
-        A guarded contender looks at its flag, at its own deadline, and at its client's connection. False: it must not
-        write, and nothing was told.
+        A guarded contender looks at its flag, at its own deadline, and at its client's connection; a trusting one at
+        its flag. False: it must not write, and nothing was told.
         """
         contender = self._contender
         with self._changing:
             if self._over.is_set():
                 return False
-            if contender.config.guarded:
+            if self._kind.watches and self.granted:
                 if time.monotonic() >= self._deadline:
                     self._say_lost("deadline")
-                if self._lost is not None or contender.client.doubtful:
+                if contender.client.doubtful:
                     return False
+            if not self.goes_on:
+                return False
             contender.events.event("invoke", f, **keys)
             return True
 
@@ -193,7 +216,7 @@ class Hold:
         In one step with `leave`: who has said that it holds on does so, and who leaves has not said it.
         """
         with self._changing:
-            if self._leaving or self._lost is not None:
+            if self._leaving or self._lost is not None or not self.granted:
                 return False
             self._order = order
             self._contender.events.event("info", "hold", id=order.id, holds=True, token=self.token)
@@ -222,6 +245,11 @@ class Hold:
         """Whether the contender still believes that it holds."""
         return self._lost is None
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether its job may act: a careless one does so whatever it was told."""
+        return self._lost is None or not self._kind.heeds
+
     def release(self) -> None:
         """Give it up, also after it was lost: a lease that is still alive would keep the others out.
 
@@ -233,13 +261,16 @@ class Hold:
         while not self.leave():
             contender.stopping.wait(LET_GO_POLL_SECONDS)
         self._kept.set()
-        self._keeper.join()
+        if self._keeper in self._threads:
+            self._keeper.join()
         with self._changing:
             contender.holding = None
             self._over.set()
-            contender.events.event("invoke", "release")
-        answer = contender.client.release()
-        contender.events.event(answer.type, "release", **told(answer))
+            if self.granted:
+                contender.events.event("invoke", "release")
+        if self.granted:
+            answer = contender.client.release()
+            contender.events.event(answer.type, "release", **told(answer))
         for thread in self._threads:
             thread.join()
         self._kept.close()
@@ -255,8 +286,19 @@ class Contender:
         self.stopping = Flag()
         self.started = Flag()
         self.holding: Hold | None = None
+        self._entering = threading.Lock()
+        self._latest: Hold | None = None
+        """The hold that was granted last, over or not."""
+        self._concluded = 0
+        """The client's number of the acquire that has ended last, in whatever way."""
+        self._renewing = threading.Lock()
+        self._renewed_ns = 0
+        """When (a time of the history) the last renewal that the client did by itself was told of."""
+        self._early: dict[int, str] = {}
+        """Grants of which the client has said already that they are lost, and that we have not heard of: the reason."""
         self._orders: dict[int | str, Order] = {}
         self.counts = {"acquires": 0, "grants": 0, "writes": 0, "refused": 0, "skipped": 0, "unreadable": 0}
+        self.counts.update(presumed=0, renewals_out_of_order=0, renewals_of_others=0)
         client = load("client", config.client)
         self.client = Checked(
             client(
@@ -267,6 +309,7 @@ class Contender:
                     process=config.process,
                     operation_seconds=operation_seconds(config.ttl),
                     on_lost=self._client_lost,
+                    unasked=self,
                 )
             )
         )
@@ -276,18 +319,79 @@ class Contender:
         if hold is not None:
             hold.lose(reason)
 
+    def enter(self, hold: Hold) -> str | None:
+        """From now on this one holds; the reason, when the client has said already that it is lost again."""
+        with self._entering:
+            self.holding = self._latest = hold
+            self._concluded = hold.grant or 0
+            early = None if hold.grant is None else self._early.get(hold.grant)
+            self._early.clear()
+            return early
+
+    def grant_lost(self, grant: int, reason: str) -> None:
+        """See `Unasked`. Of a grant that is over there is nothing to lose."""
+        with self._entering:
+            hold = self.holding
+            if hold is None or hold.grant != grant:
+                self._early[grant] = reason
+                return
+        hold.lose(reason)
+
+    def grant_renewed(self, grant: int, sent: Stamp, proves: bool) -> None:
+        """See `Unasked`. A renewal of what was given up, or never granted, is told too: it keeps others out.
+
+        But not while the contender believes in another grant: the history would take it for that one's.
+        """
+        with self._entering:
+            latest, holding, concluded = self._latest, self.holding, self._concluded
+        if latest is not None and latest.grant == grant:
+            latest.renewed(sent, proves)
+        elif grant > concluded:  # its acquire's answer is on its way to us
+            self.tell_renewal(sent, proves, since_ns=None)
+        elif holding is None:
+            self.tell_renewal(sent, proves, since_ns=0)
+        else:
+            self.counts["renewals_of_others"] += 1
+
+    def tell_renewal(self, sent: Stamp, proves: bool, since_ns: int | None) -> bool:
+        """Into the history as a renew that was sent at `sent` and has ended ok by now; whether it could be told so.
+
+        Not where it was sent before `since_ns` (its grant was not told of by then; None: it still isn't), or before the
+        last renewal had been told of: of one client's renews only one is open at a time, and a beginning later than the
+        true one would lengthen what the service had promised. Then its outcome counts as unknown, as of now: which
+        promises nothing, and may have lengthened the lease all the same.
+        """
+        sent_ns = self.events.relative(sent.boot_ns)
+        with self._renewing:
+            if since_ns is not None and sent_ns >= max(since_ns, self._renewed_ns):
+                self.events.event("invoke", "renew", at_ns=sent_ns)
+                self._renewed_ns = self.events.event("ok", "renew", proves=None if proves else False)
+                return True
+            self.counts["renewals_out_of_order"] += 1
+            self.events.event("invoke", "renew")
+            self._renewed_ns = self.events.event("info", "renew", error="sent before what was told last")
+            return False
+
+    def client_broken(self, reason: str) -> None:
+        """See `Unasked`."""
+        self.die(reason)
+
     def acquire(self, wait_seconds: float, **notes: Any) -> Hold | None:
         """Try to get the lock; a Hold whose lease is being kept, or None. `notes` go into the event of success."""
         self.counts["acquires"] += 1
         self.events.event("invoke", "acquire")
         answer = self.client.acquire(wait_seconds, self.stopping)
         if answer.type != "ok":
+            with self._entering:
+                self._concluded = answer.grant or 0
             self.events.event(answer.type, "acquire", error=answer.error, **answer.notes)
-            return None
-        assert answer.ttl_seconds is not None
+            if not self.config.kind.presumes or self.stopping.is_set():
+                return None
+            self.counts["presumed"] += 1
+            return Hold(self, answer, Stamp.now())
         assert answer.since is not None
         self.counts["grants"] += 1
-        hold = Hold(self, answer.token, answer.ttl_seconds, answer.since)
+        hold = Hold(self, answer, answer.since)
         lease_from = self.events.relative(answer.since.boot_ns)
         ttl = answer.ttl_seconds if self.client.expires else None
         keys = {"token": answer.token, "ttl": ttl, "lease_from": lease_from}
@@ -314,6 +418,7 @@ class Contender:
         crash.
         """
         print(reason, file=sys.stderr, flush=True)
+        self.events.say(fatal=reason[-FATAL_LENGTH:])
         os._exit(1)
 
 
@@ -364,7 +469,7 @@ def _run(events: Events, config: ContenderConfig) -> int:
         },
         "errors": dict(client.errors),
         "operation_seconds": operation_seconds(config.ttl),
-        "margin_seconds": config.ttl * MARGIN if config.guarded else None,
+        "margin_seconds": config.ttl * MARGIN if config.kind.watches else None,
         "parameters": workload.resolved,
         "holds": getattr(workload, "takes_orders", True),
     }
@@ -384,7 +489,7 @@ def main() -> int:
         config = parse(sys.stdin.readline())
         events = Events(config.epoch_ns, config.process, config.lock)
         return _run(events, config)
-    except BadConfig as error:
+    except (BadConfig, ClientUnusable) as error:
         events.say(fatal=str(error))
         return 1
     except BrokenPipeError:

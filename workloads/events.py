@@ -29,10 +29,13 @@ class Events:
         """A stamp of CLOCK_BOOTTIME as a time of the history."""
         return boot_ns - self._epoch
 
-    def event(self, type_: str, f: str, **keys: Any) -> int:
-        """Stamp an event with this instant and send it; keys that are None are left out. Returns its time."""
+    def event(self, type_: str, f: str, *, at_ns: int | None = None, **keys: Any) -> int:
+        """Stamp an event with this instant and send it; keys that are None are left out. Returns its time.
+
+        `at_ns`: a time of the history, earlier than this instant, for what is told of the past.
+        """
         with self._turn:
-            now = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - self._epoch
+            now = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - self._epoch if at_ns is None else at_ns
             record = {"time": now, "process": self._process, "type": type_, "f": f, "lock": self._lock_name}
             record.update((key, value) for key, value in keys.items() if value is not None)
             if "error" in record:

@@ -77,7 +77,7 @@ class LockWorkload(Jobs[float]):
         while True:
             self._round(hold, contender.random.uniform(values["think_min"], values["think_max"]))
             left = end - time.monotonic()
-            if not hold.believes or contender.stopping.is_set() or (left <= 0 and hold.leave()):
+            if not hold.goes_on or contender.stopping.is_set() or (left <= 0 and hold.leave()):
                 return
             pause = contender.random.uniform(values["think_min"], values["think_max"])
             contender.stopping.wait(min(left, pause) if left > 0 else pause)

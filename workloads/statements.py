@@ -97,7 +97,7 @@ class StatementsWorkload(Jobs[int]):
         while True:
             self._batch(hold, contender.random.uniform(values["render_min"], values["render_max"]))
             batches = 0 if hold.was_told_to_hold else batches - 1
-            if not hold.believes or contender.stopping.is_set() or (batches <= 0 and hold.leave()):
+            if not hold.goes_on or contender.stopping.is_set() or (batches <= 0 and hold.leave()):
                 return
 
     def _batch(self, hold: Hold, render_seconds: float) -> None:
@@ -138,7 +138,7 @@ class StatementsWorkload(Jobs[int]):
         """
         stopping, due = self._contender.stopping, time.monotonic() + seconds
         stopping.wait(seconds)
-        while hold.told_to_hold and hold.believes and not stopping.is_set():
+        while hold.told_to_hold and hold.goes_on and not stopping.is_set():
             late, due = time.monotonic() - due, time.monotonic() + POLL_SECONDS
             if late > PAUSE_TTLS * self._contender.config.ttl:
                 return
@@ -174,7 +174,12 @@ class StatementsWorkload(Jobs[int]):
         from workloads.resource import ResourceError
 
         contender, attempt = self._contender, self._attempts.next()
-        keys = {"world": IDEMPOTENT, "id": attempt.id, "month": look.month, "customers": ranges(look.customers)}
+        keys: dict[str, Any] = {
+            "world": IDEMPOTENT,
+            "id": attempt.id,
+            "month": look.month,
+            "customers": ranges(look.customers),
+        }
         if not hold.begin_write("send", **keys):
             return False
         try:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from workloads.holders import HOLDERS, Holder, holder_of
+
 
 class BadConfig(ValueError):
     """A key of the config, or a parameter of the workload, is wrong. Says which and what would be right."""
@@ -31,9 +33,14 @@ class ContenderConfig:
     client: str
     client_config: Mapping[str, Any]
     ttl: float
-    guarded: bool
+    holder: str
     resource: Mapping[str, Any] | None
     parameters: Mapping[str, Any]
+
+    @property
+    def kind(self) -> Holder:
+        """The kind of holder that it is."""
+        return HOLDERS[self.holder]
 
 
 KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
@@ -45,11 +52,12 @@ KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
     "client": (str, "a string module:class"),
     "client_config": (dict, "an object"),
     "ttl": ((int, float), "a number (seconds)"),
-    "guarded": (bool, "true or false"),
+    "holder": ((str, type(None)), f"one of {', '.join(HOLDERS)}"),
+    "guarded": ((bool, type(None)), "true or false"),
     "resource": ((dict, type(None)), "an object or null"),
     "parameters": (dict, "an object"),
 }
-DEFAULTS: Mapping[str, Any] = {"lock": "lock", "guarded": True, "resource": None, "parameters": {}}
+DEFAULTS: Mapping[str, Any] = {"lock": "lock", "holder": None, "guarded": None, "resource": None, "parameters": {}}
 RESOURCE_KEYS = ("host", "port", "user", "password", "dbname", "run")
 
 
@@ -69,7 +77,7 @@ def parse(line: str | bytes) -> ContenderConfig:
         if key not in given and key not in DEFAULTS:
             raise BadConfig(key, f"is missing; it must be {words}")
         value = given.get(key, DEFAULTS.get(key))
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        if not isinstance(value, kind) or (isinstance(value, bool) and key != "guarded"):
             raise BadConfig(key, f"must be {words}, not {value!r}")
         values[key] = value
     if values["process"] < 0:
@@ -83,6 +91,11 @@ def parse(line: str | bytes) -> ContenderConfig:
         for key in RESOURCE_KEYS:
             if key not in values["resource"]:
                 raise BadConfig(f"resource.{key}", "is missing")
+    try:
+        values["holder"] = holder_of(values)
+    except ValueError as error:
+        raise BadConfig("holder", str(error)) from error
+    del values["guarded"]
     values["epoch_ns"] = values.pop("epoch")
     return ContenderConfig(**values)
 

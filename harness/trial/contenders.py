@@ -30,6 +30,8 @@ BACK_SECONDS = 60.0
 """How long one that was started again may take to its hello: it waits for its service and its resource itself."""
 KILLED = 137
 """128 + SIGKILL: the exit code of one that was killed."""
+_CANT_START, _GAVE_UP = "can't start", "gave up"
+"""What a `fatal` means before the hello, and after it."""
 GONE_SECONDS = 10.0
 """How long the end of one that was killed may take to be heard."""
 
@@ -241,7 +243,7 @@ class Contender:
             elif isinstance(said.get("bye"), dict) and self._stopping and life.bye is None:
                 life.bye = said["bye"]
             elif "fatal" in said:
-                self._fail(f"can't start: {said['fatal']}")
+                self._fail(f"{_CANT_START if life.hello is None else _GAVE_UP}: {said['fatal']}")
             else:
                 return self._refuse(
                     life, line, ["neither an event, nor a first hello, nor a bye after stop, nor fatal"]

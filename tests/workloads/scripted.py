@@ -64,7 +64,15 @@ class Scripted:
 class Stage:
     """A contender in this process, whose events can be read."""
 
-    def __init__(self, *, guarded: bool, ttl: float = TTL, expires: bool = True, **script: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        *,
+        guarded: bool = True,
+        holder: str | None = None,
+        ttl: float = TTL,
+        expires: bool = True,
+        **script: Callable[[], Any],
+    ) -> None:
         reader, self._writer = os.pipe()
         self._lines = os.fdopen(reader, "rb")
         config = ContenderConfig(
@@ -76,7 +84,7 @@ class Stage:
             client="tests.workloads.scripted:Scripted",
             client_config={"endpoints": [["nowhere", 1]]},
             ttl=ttl,
-            guarded=guarded,
+            holder=holder or ("guarded" if guarded else "naive"),
             resource=None,
             parameters={},
         )

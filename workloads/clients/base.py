@@ -36,7 +36,7 @@ class Acquired:
     With `ok`: `token`, the fencing token, or None when the service has none; `ttl_seconds`, what the service granted,
     which may be more than was asked for; `since`, when the request was *sent* whose success last started or extended
     the lease. Otherwise `error` says why. `notes` are further keys for the event (the endpoint, the lease id), plain
-    JSON.
+    JSON. `grant` is the client's own number for it, where the client speaks of grants unasked (`Unasked`).
     """
 
     type: Outcome
@@ -45,6 +45,7 @@ class Acquired:
     since: Stamp | None = None
     error: str | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
+    grant: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,25 @@ LostHandler = Callable[[str], None]
 (`expires` False) and nobody knows whether the service has noticed: then the reason is `disconnected`."""
 
 
+class Unasked(Protocol):
+    """What a client may say on its own, from any thread, of a grant (`Acquired.grant`), also of one that is over or of
+    which the contender has not heard yet.
+    """
+
+    def grant_lost(self, grant: int, reason: str) -> None:
+        """It is gone. `reason` is one of those of the contract; `expired` is the service's word alone."""
+
+    def grant_renewed(self, grant: int, sent: Stamp, proves: bool) -> None:
+        """Its lease was renewed, by a request that was not sent before `sent`. `proves` as in `Answered`."""
+
+    def client_broken(self, reason: str) -> None:
+        """Nothing that this client says can be trusted any more. May not return."""
+
+
+class ClientUnusable(RuntimeError):
+    """A client that can't even be made. Its text says why, for the user."""
+
+
 @dataclass(frozen=True)
 class ClientConfig:
     """What a client is made from. `settings` is what the system's `client_config` said: at least `endpoints`."""
@@ -82,6 +102,8 @@ class ClientConfig:
     operation_seconds: float
     """The deadline of one operation."""
     on_lost: LostHandler
+    unasked: Unasked | None = None
+    """Who hears what a client says on its own of one grant among others."""
 
     def endpoints(self) -> list[tuple[str, int]]:
         """The servers, this contender's own first: as users do, each starts at another one and goes on from there."""
@@ -94,12 +116,14 @@ class LockClient(Protocol):
     """One contender's client of one lock. Made from a `ClientConfig`; no method raises for what a service or network
     does.
 
-    Three attributes may be left out, and are True then: `expires`, whether its locks do: False says that a hold ends by
+    Some attributes may be left out. True then: `expires`, whether its locks do: False says that a hold ends by
     its release alone, or with the connection that it was taken on (an advisory lock of a database). It has no deadline
     then; `renew`, called as often, asks whether it is still held. `has_tokens`, whether its grants carry fencing tokens
     (without them a trial doesn't require `fencing` and `fenced`), and `renewals_seen`, whether each renewal of the
     lease goes through `renew`. A library that renews by itself, unasked and untold, says False: then nobody can tell
-    from outside how long a lease ran, and a trial doesn't require `lease` and `linearizable`.
+    from outside how long a lease ran, and a trial doesn't require `lease` and `linearizable`. False then:
+    `renews_itself`, whether the lease is kept without `renew`, which is never called then; and `sessions`, whether a
+    grant may stand on a lease that is older than its acquire, so that `since` may lie before that.
     """
 
     name: str
@@ -154,7 +178,7 @@ class MalformedAnswer(RuntimeError):
         super().__init__(f"the lock client answered {operation} with {answer!r}: {'; '.join(problems)}")
 
 
-def _problems_of_acquired(answer: object, sent: Stamp, has_tokens: bool) -> list[str]:
+def _problems_of_acquired(answer: object, sent: Stamp, has_tokens: bool, sessions: bool) -> list[str]:
     if not isinstance(answer, Acquired):
         return [f"it must be an Acquired, not {type(answer).__name__}"]
     problems = [] if answer.type in OUTCOMES else [f"type must be one of {OUTCOMES}, not {answer.type!r}"]
@@ -167,7 +191,7 @@ def _problems_of_acquired(answer: object, sent: Stamp, has_tokens: bool) -> list
             problems.append(f"ttl_seconds must be a number above 0, not {answer.ttl_seconds!r}")
         if answer.since is None:
             problems.append("since is missing: when was the request sent that last started the lease?")
-        elif not sent.boot_ns <= answer.since.boot_ns <= Stamp.now().boot_ns:
+        elif not (sessions or sent.boot_ns <= answer.since.boot_ns) or answer.since.boot_ns > Stamp.now().boot_ns:
             problems.append("since must lie between the call and its return")
     elif not answer.error:
         problems.append(f"an answer of type {answer.type} needs an error text")
@@ -206,7 +230,7 @@ class Checked:
                 problems.append("errors has no '*', for errors that nobody foresaw")
             if not client.renew_every_seconds > 0:
                 problems.append(f"renew_every_seconds must be above 0, not {client.renew_every_seconds!r}")
-            for name in ("has_tokens", "renewals_seen", "expires"):
+            for name in ("has_tokens", "renewals_seen", "expires", "renews_itself", "sessions"):
                 if not isinstance(getattr(client, name, True), bool):
                     problems.append(f"{name} must be True or False, not {getattr(client, name)!r}")
         if problems:
@@ -215,6 +239,8 @@ class Checked:
         self.has_tokens: bool = getattr(client, "has_tokens", True)
         self.renewals_seen: bool = getattr(client, "renewals_seen", True)
         self.expires: bool = getattr(client, "expires", True)
+        self.renews_itself: bool = getattr(client, "renews_itself", False)
+        self._sessions: bool = getattr(client, "sessions", False)
         self._turn = threading.Lock()
 
     def connect(self, timeout_seconds: float) -> str | None:
@@ -227,7 +253,7 @@ class Checked:
         with self._turn:
             sent = Stamp.now()
             answer = self.client.acquire(wait_seconds, cancelled)
-        if problems := _problems_of_acquired(answer, sent, self.has_tokens):
+        if problems := _problems_of_acquired(answer, sent, self.has_tokens, self._sessions):
             raise MalformedAnswer("acquire", answer, problems)
         return answer
 

@@ -1,0 +1,1 @@
+"""Locks in any language: the adapter protocol, its process, and the conformance check."""
