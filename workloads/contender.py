@@ -466,6 +466,7 @@ def _run(events: Events, config: ContenderConfig) -> int:
             "tokens": contender.client.has_tokens,
             "renewals": "seen" if contender.client.renewals_seen else "unseen",
             "expires": contender.client.expires,
+            **contender.client.more,
         },
         "errors": dict(client.errors),
         "operation_seconds": operation_seconds(config.ttl),

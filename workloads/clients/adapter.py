@@ -86,6 +86,14 @@ class Adapter:
         self.library, self.errors = str(hello), hello.errors
         self.has_tokens, self.expires = hello.tokens, hello.expires
         self.renewals_seen = hello.renewals != "unseen"
+        self.more = {
+            "adapter": {
+                "library": hello.library,
+                "version": hello.version,
+                "language": hello.language,
+                "renewals": hello.renewals,
+            }
+        }
         self.renews_itself = hello.renewals != "asked"
         self.renew_every_seconds = hello.renew_every or config.ttl_seconds / 3
 

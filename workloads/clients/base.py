@@ -123,7 +123,8 @@ class LockClient(Protocol):
     lease goes through `renew`. A library that renews by itself, unasked and untold, says False: then nobody can tell
     from outside how long a lease ran, and a trial doesn't require `lease` and `linearizable`. False then:
     `renews_itself`, whether the lease is kept without `renew`, which is never called then; and `sessions`, whether a
-    grant may stand on a lease that is older than its acquire, so that `since` may lie before that.
+    grant may stand on a lease that is older than its acquire, so that `since` may lie before that. `more` is plain JSON
+    that the contender's hello tells of its client, besides.
     """
 
     name: str
@@ -241,6 +242,7 @@ class Checked:
         self.expires: bool = getattr(client, "expires", True)
         self.renews_itself: bool = getattr(client, "renews_itself", False)
         self._sessions: bool = getattr(client, "sessions", False)
+        self.more: Mapping[str, Any] = getattr(client, "more", {})
         self._turn = threading.Lock()
 
     def connect(self, timeout_seconds: float) -> str | None:
