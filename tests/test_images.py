@@ -519,7 +519,7 @@ def test_an_interrupted_build_ends_at_once_and_leaves_no_container(workshop: Wor
     try:
         eventually("the step's container", steps, 60)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
         assert process.returncode != 0
     finally:
         process.kill()
@@ -594,7 +594,7 @@ class Service:
         return self.client.api.exec_inspect(call["Id"])["ExitCode"], output
 
     def says(self, expected: str, *argv: str) -> str:
-        """Runs a program until its output contains a text, for ten seconds at most."""
+        """Runs a program until its output contains a text."""
         seen = ["", ""]
 
         def look() -> bool:

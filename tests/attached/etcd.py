@@ -202,7 +202,7 @@ def running(
             yield etcd
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(60)
 
 
 def answers(etcd: Etcd) -> bool:

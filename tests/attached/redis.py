@@ -103,4 +103,4 @@ def running(folder: Path, *, tls: Sequence[Path] = (), ca: Path | None = None, u
         yield redis
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)

@@ -20,7 +20,7 @@ from harness.errors import HarnessError
 from harness.runtime.base import Completed, LineHandler
 from nemesis.agent.journal import Journal
 
-PATIENCE = 15.0
+PATIENCE = 60.0
 
 
 @functools.cache
@@ -182,9 +182,9 @@ class NamespaceNode:
             # nsenter stops itself when the program that it waits for is stopped, and then never reaps it
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, 18)
-        self._sleeper.wait(10)
+        self._sleeper.wait(60)
         for child in self._children:
-            child.wait(10)
+            child.wait(60)
             for stream in (child.stdin, child.stdout, child.stderr):
                 if stream is not None:
                     with contextlib.suppress(OSError):

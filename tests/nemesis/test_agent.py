@@ -85,7 +85,7 @@ def serving() -> Iterator[tuple[Process, list[dict[str, Any]]]]:
         process.send(parcel.sent())
         yield process, answers
         process.close_stdin()
-        assert process.wait(10.0) == 0
+        assert process.wait(60.0) == 0
     finally:
         node.close()
 
@@ -150,7 +150,7 @@ def test_a_line_without_end_is_refused_not_kept(node: NamespaceNode) -> None:
     assert "more than" in answers[0]["error"]
     assert answers[1]["id"] == 5
     process.close_stdin()
-    assert process.wait(10.0) == 0
+    assert process.wait(60.0) == 0
 
 
 def test_commands_in_flight_do_not_wait_for_each_other(agent: Link) -> None:
@@ -628,7 +628,7 @@ def test_a_reader_that_stopped_reading_does_not_keep_faults_alive(node: Namespac
     agent.stdin.close()
     until(lambda: "T" not in "".join(states(node).values()), "a thawed service")
     os.close(read_end)
-    agent.wait(15)
+    agent.wait(60)
 
 
 def test_gather_waits_for_all_and_names_the_node(agent: Link) -> None:

@@ -490,7 +490,7 @@ def test_a_traced_process_is_refused_with_the_reason(node: NamespaceNode, agent:
 
     tracer = threading.Thread(target=trace)
     tracer.start()
-    assert traced.wait(5)
+    assert traced.wait(60)
     try:
         with pytest.raises(AgentError, match="is it being traced"):
             agent.call("clock_set", fault="k", offset=30)

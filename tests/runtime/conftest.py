@@ -123,7 +123,7 @@ pathlib.Path(sys.argv[1]).write_text("the end of stdin was seen")
 """A program that can still act when its input has ended."""
 
 
-def eventually(what: str, look: Callable[[], Any], seconds: float = 20.0) -> Any:
+def eventually(what: str, look: Callable[[], Any], seconds: float = 60.0) -> Any:
     """The first true thing that `look` returns; fails at the deadline with what was awaited and seen last."""
     deadline = time.monotonic() + seconds
     while True:

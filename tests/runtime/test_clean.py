@@ -41,7 +41,7 @@ class Other:
     def kill(self) -> None:
         """As `kill -9` of the harness."""
         self.process.kill()
-        self.process.communicate(timeout=10)
+        self.process.communicate(timeout=60)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def other(runtime: DockerRuntime) -> Iterator[Other]:
     assert process.stdout.readline() == "open\n"
     yield Other(site_id, process)
     process.kill()
-    process.communicate(timeout=10)
+    process.communicate(timeout=60)
     runtime.clean(site_id=site_id, include_running=True)
     assert removal.find(runtime.engine, site_id) == []
 

@@ -155,7 +155,7 @@ def test_kill_9_of_the_harness_ends_stdin_on_the_node(pair: list[Node]) -> None:
     assert harness.stdout.readline() == "ready\n"
     assert node.run(["cat", "/killed"]).exit_code == 1
     harness.kill()
-    harness.communicate(timeout=5)
+    harness.communicate(timeout=60)
     eventually("its last words", lambda: node.run(["cat", "/killed"]).stdout == b"the end of stdin was seen")
 
 

@@ -105,7 +105,7 @@ class Other:
     def kill(self) -> None:
         """As `kill -9` of the harness."""
         self.process.kill()
-        self.process.communicate(timeout=10)
+        self.process.communicate(timeout=60)
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_all_takes_running_sites_too_and_its_process_is_told(
     program = node.spawn(["sleep", "999"], on_line=print, on_error_line=print)
     assert runtime.clean(site_id=site.id) == []
     assert len(runtime.clean(site_id=site.id, include_running=True)) == 1
-    assert program.wait(10) == 137
+    assert program.wait(60) == 137
     with pytest.raises(HarnessError, match="node n1 is gone"):
         node.run(["true"])
     with pytest.raises(HarnessError, match="is gone"):

@@ -103,7 +103,7 @@ def test_a_killed_process_frees_its_turn(tmp_path: Path) -> None:
     """After kill -9 of the holder its ticket is swept away and the next one goes on."""
     child = holder(tmp_path)
     child.kill()
-    child.wait(10)
+    child.wait(60)
     assert len(tickets(tmp_path)) == 1
     with turn("mine", folder=tmp_path, slots=1, wait_seconds=30):
         assert len(tickets(tmp_path)) == 1  # ours alone

@@ -68,7 +68,7 @@ def test_code_that_was_changed_since_is_loaded_from_the_parcel(open_site: Callab
     process.send(b'{"id": 1, "op": "hello"}\n')
     eventually("its hello", lambda: said)
     process.close_stdin()
-    assert process.wait(10.0) == 0
+    assert process.wait(60.0) == 0
     assert json.loads(said[0])["ok"]["code"] == f"other {hashlib.sha256(other).hexdigest()}"
 
 

@@ -194,7 +194,7 @@ def test_a_stream_that_breaks_is_opened_again_and_nothing_is_lost(site: DockerSi
     api, engine = site.engine.api, Deaf(site.engine)
     engine.deaf = False
     with watched(site, engine) as (told, watch):
-        assert engine.opened.wait(10)
+        assert engine.opened.wait(60)
         pause(api, name(site, "n2"))
         eventually("the pause", lambda: len(told.seen) == 1)
         engine.deaf = True
@@ -205,7 +205,7 @@ def test_a_stream_that_breaks_is_opened_again_and_nothing_is_lost(site: DockerSi
         after = time.time_ns()
         engine.opened.clear()
         engine.deaf = False
-        assert engine.opened.wait(10)
+        assert engine.opened.wait(60)
         eventually("the end of the pause", lambda: len(told.seen) == 2)
         watch.look()
     assert told.words() == ends("paused", "n2", "node")

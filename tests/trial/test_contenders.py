@@ -74,7 +74,7 @@ def start(tmp_path: Path) -> Callable[[str], Contender]:
 
 
 def until(contender: Contender, condition: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     with contender.changed:
         while not condition():
             assert time.monotonic() < end, f"{what} was awaited; failure: {contender.failure}"

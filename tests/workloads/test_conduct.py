@@ -165,12 +165,12 @@ def test_a_renewal_that_is_on_its_way_ends_before_the_release() -> None:
 
     def renew() -> Answered:
         under_way.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         return Answered("ok")
 
     stage = Stage(guarded=True, ttl=3.0, renew=renew)
     hold = hold_of(stage)
-    assert under_way.wait(10)
+    assert under_way.wait(60)
     releasing = threading.Thread(target=hold.release)
     releasing.start()
     releasing.join(GRACE_SECONDS)
@@ -186,12 +186,12 @@ def test_the_deadline_is_watched_while_a_release_waits_for_a_renewal() -> None:
 
     def renew() -> Answered:
         under_way.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         return Answered("info", error="timeout")
 
     stage = Stage(guarded=True, renew=renew)
     hold = hold_of(stage)
-    assert under_way.wait(10)
+    assert under_way.wait(60)
     releasing = threading.Thread(target=hold.release)
     releasing.start()
     until(lambda: not hold.believes, "the deadline")

@@ -14,7 +14,7 @@ from workloads.contender import MARGIN, Hold
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end, f"{what} was awaited"
         pause(0.005)

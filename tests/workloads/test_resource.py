@@ -71,7 +71,7 @@ def call(nodes: list[Node], run: str) -> Iterator[Call]:
     assert say({**resource.connection("resource"), "run": run}, 60.0) == [None] * 4
     yield lambda *what: say(list(what))
     process.close_stdin()
-    process.wait(5.0)
+    process.wait(60.0)
 
 
 def test_a_stale_writer_is_refused_by_the_fenced_twin_alone(call: Call, nodes: list[Node], run: str) -> None:
@@ -312,8 +312,8 @@ def test_no_statement_of_a_contender_comes_behind_the_read(told: Told, nodes: li
     while psql(nodes[0], active.replace("WHERE", "WHERE pid <> pg_backend_pid() AND")) != "1":
         assert time.monotonic() < end, "the statement never began"
     found = resource.read(nodes[0], run, lambda: 0)
-    assert ended.wait(10)
-    assert process.wait(10) != 0
+    assert ended.wait(60)
+    assert process.wait(60) != 0
     assert found.ids("lock", "fenced") == [1, 2, 3]
 
 
