@@ -28,7 +28,7 @@ CELL: dict[str, Any] = {
     "fault": "freeze-holder",
     "workload": "statements",
     "contenders": 3,
-    "guarded": False,
+    "holder": "naive",
     "ttl": 2.0,
     "warmup": 4.0,
     "duration": 5.0,

@@ -174,7 +174,7 @@ def pooled_table(run: MatrixRun) -> Table:
         table.add_row(
             system_words(config, pooled.versions(runs)),
             config.fault_words(),
-            "guarded" if config.guarded else "naive",
+            config.kind,
             spelled.runs(all_of_it),
             Text(spelled.outcomes(all_of_it), style=STYLES[pooled.representative(runs).word]),
             "\n".join(spelled.shown(all_of_it)) or "nothing",

@@ -14,6 +14,7 @@ from harness import plain, secrets
 from harness.errors import UsageError
 from harness.runtime.base import Runtime
 from harness.runtime.choice import AUTO, VARIABLE, choose
+from harness.trial.holders import take_holder
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,11 +47,13 @@ _OPTIONS = [
     ),
     click.option("--contenders", type=int, metavar="N", help="How many contenders (default 5)."),
     click.option(
-        "--guarded/--naive",
-        "guarded",
-        default=None,
-        help="Whether contenders check their own deadline before they act (default: guarded).",
+        "--holder",
+        metavar="KIND",
+        help="What contenders make of what they are told: guarded (they have a deadline of their own, too; the "
+        "default), trusting (what the client says; the default with one of your own), naive (nothing), careless (they "
+        "go on all the same).",
     ),
+    click.option("--guarded/--naive", "guarded", default=None, help="Short for --holder guarded, --holder naive."),
     click.option("--ttl", type=float, metavar="SECONDS", help="The lease (default 2)."),
     click.option("--seed", type=int, metavar="N", help="Of all that is drawn by lot; drawn and recorded if not given."),
     click.option("--warmup", type=float, metavar="SECONDS", help="Without faults, at the start."),
@@ -115,7 +118,8 @@ _REPEATS = [
 ]
 HEADINGS = {
     "What to run": (
-        "fault", "fault_option", "workload", "workload_option", "client", "contenders", "guarded", "ttl", "seed",
+        "fault", "fault_option", "workload", "workload_option", "client", "contenders", "holder", "guarded",
+        "ttl", "seed",
     ),
     "The cluster": (
         "servers", "endpoints", "endpoint_option", "system_option", "secret", "image", "runtime_name",
@@ -219,6 +223,10 @@ def given(values: dict[str, Any]) -> dict[str, Any]:
         elif name == "secret":
             if value:
                 result["secrets"] = list(value)
+        elif name == "guarded":
+            if value is not None and values.get("holder") is not None:
+                raise UsageError(f"--{'guarded' if value else 'naive'} and --holder: give one of them")
+            result |= take_holder({name: value}) if value is not None else {}
         elif name == "endpoints":
             if value is not None:
                 result["endpoints"] = [each.strip() for each in value.split(",")]

@@ -310,7 +310,7 @@ def beside_lines(result: TrialResult) -> list[str]:
 def _paragraph(result: TrialResult) -> Iterable[RenderableType]:
     """One trial in few columns: what it was, how much happened, and the verdicts by their values, worst first."""
     config, outcome = result.config, result.outcome
-    head = Text(f"{system_words(config, result.version)}  {config.fault_words()}  {_guarded(config)}: ", style="bold")
+    head = Text(f"{system_words(config, result.version)}  {config.fault_words()}  {config.kind}: ", style="bold")
     yield head.append_text(outcome_text(outcome))
     if outcome.word == "as-expected" and config.expect_reason:
         yield Padding(Text(plain.line(config.expect_reason)), (0, 0, 0, 2))
@@ -328,10 +328,6 @@ def _paragraph(result: TrialResult) -> Iterable[RenderableType]:
     yield Padding(rows, (0, 0, 0, 2))
 
 
-def _guarded(config: TrialConfig) -> str:
-    return "guarded" if config.guarded else "naive"
-
-
 def results_table(results: Sequence[TrialResult]) -> Table:
     """One row for each trial: verdicts (those of plug-ins too), grants, the word; below, what the words leave out."""
     table = Table(box=None, pad_edge=False, caption=_caption(results), caption_justify="left", caption_style="yellow")
@@ -345,7 +341,7 @@ def results_table(results: Sequence[TrialResult]) -> Table:
             system_words(config, result.version),
             config.fault_words(),
             result.outcome.faults or "-",
-            _guarded(config),
+            config.kind,
             *(
                 verdict_text(result.verdicts.get(name), name in result.required or name in config.expect)
                 for name in names

@@ -57,6 +57,7 @@ from harness.trial.config import (
     resolve,
     take_version,
 )
+from harness.trial.holders import take_holder
 from nemesis import faults
 
 DEFAULT = Path(__file__).with_name("default.toml")
@@ -219,9 +220,10 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None, *, soak: bool =
         raise ConfigError(path, None, f"not TOML: {error}") from error
     except RecursionError as error:
         raise ConfigError(path, None, "nested too deeply") from error
-    overrides = secrets.seal(overrides or {})
+    overrides = take_holder(secrets.seal(overrides or {}))
     data = secrets.seal(data, marks=overrides.get("secrets", ()), path=path)
     _check_shape(path, data)
+    _name_holders(path, data)
 
     defaults = {**data.get("defaults", {}), **overrides}
     used: set[tuple[str, int]] = set()
@@ -313,6 +315,19 @@ def _check_shape(path: Path, data: Mapping[str, Any]) -> None:
     for number, cell in enumerate(data.get("cells", []), 1):
         if not isinstance(cell, dict):
             raise ConfigError(path, f"cells[{number}]", "must be a table")
+
+
+def _name_holders(path: Path, data: dict[str, Any]) -> None:
+    """`holder` in the place of its older form, in every table that has keys of a trial."""
+    for table in ("defaults", "axes"):
+        if table in data:
+            data[table] = take_holder(data[table], path=path, key=table)
+    data["cells"] = [take_holder(cell, path=path, key=f"cells[{n}]") for n, cell in enumerate(data.get("cells", []), 1)]
+    for table in RULES:
+        for number, rule in enumerate(data.get(table, []), 1):
+            for part in ("when", "set"):
+                if part in rule:
+                    rule[part] = take_holder(rule[part], path=path, key=f"{table}[{number}].{part}")
 
 
 def _check_key(name: str, path: Path, key: str) -> None:

@@ -83,9 +83,16 @@ class Contender(msgspec.Struct, frozen=True, kw_only=True):
     """One process that competes; `hello` is what it said of itself, `bye` what it counted (polls, reconnects, …)."""
 
     node: str | None = None
+    holder: str | None = None
     guarded: bool | None = None
+    """What records of an earlier version say in the place of `holder`."""
     hello: dict[str, Any] | None = None
     bye: dict[str, Any] | None = None
+
+    @property
+    def kind(self) -> str | None:
+        """The kind of holder that it was."""
+        return self.holder or (None if self.guarded is None else "guarded" if self.guarded else "naive")
 
     @property
     def client(self) -> str | None:

@@ -100,7 +100,9 @@ def parameters(cell: files.Cell, differing: Sequence[str]) -> str:
 
 def _parameter(name: str, value: Any) -> str:
     """`naive`, `ttl 3.0`; of a table (`fault_options.offset`) its key."""
-    if name == "guarded" and isinstance(value, bool):
+    if name == "holder" and isinstance(value, str):
+        return value
+    if name == "guarded" and isinstance(value, bool):  # as an earlier version wrote it
         return "guarded" if value else "naive"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return f"{name.rpartition('.')[2]} {text}"

@@ -32,7 +32,8 @@ class Row:
     process: int
     lock: str
     node: str | None
-    guarded: bool | None
+    kind: str | None
+    """The kind of holder that its contender is, where that is known."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,7 @@ def _rows(history: History, trial: files.Trial | None) -> list[Row]:
     rows = []
     for process, lock in sorted(pairs, key=lambda pair: (pair[1], pair[0])):
         contender = known.get(process)
-        rows.append(Row(process, lock, contender.node if contender else None, contender.guarded if contender else None))
+        rows.append(Row(process, lock, contender.node if contender else None, contender.kind if contender else None))
     return rows
 
 

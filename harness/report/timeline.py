@@ -275,8 +275,7 @@ class _Painter:
                 y += 22
             height = self.rows.height(row)
             self.row_y[row.process, row.lock] = y
-            kind = None if row.guarded is None else "guarded" if row.guarded else "naive"
-            small = " · ".join(part for part in (row.node, kind) if part)
+            small = " · ".join(part for part in (row.node, row.kind) if part)
             canvas.labels.append(Label(y + (14 if small else 19), words.who(row.process), small or None))
             if self.rows.writes(row):
                 canvas.labels.append(Label(track(y, "unfenced") + 3.5, "unfenced", kind="track"))

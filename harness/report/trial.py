@@ -263,7 +263,7 @@ def _contenders(story: Story) -> list[dict[str, Any]]:
                 "process": at.process,
                 "lock": at.lock if several else None,
                 "node": at.node,
-                "kind": None if at.guarded is None else "guarded" if at.guarded else "naive",
+                "kind": at.kind,
                 "client": contender.client if contender else None,
                 "counts": _counts(contender),
                 "asked": sum(whole(row, f"acquire_{outcome}") for outcome in ("ok", "fail", "info")),

@@ -110,7 +110,8 @@ def _place(run: Run) -> tuple[str, str]:
 def _name(run: Run) -> str:
     system, fault = _place(run)
     parameters = run.place.get("parameters") or {}
-    guarded = parameters.get("guarded")
+    guarded = parameters.get("guarded")  # as an earlier version wrote it
+    kind = parameters.get("holder") or (None if guarded is None else "guarded" if guarded else "naive")
     # Of a table, `fault_options.clocks`, its key alone, as `TrialConfig.fault_words` says it.
     told = [f" {key.rpartition('.')[2]}={value}" for key, value in parameters.items() if "." in key]
-    return f"{system} × {fault}{''.join(told)}" + ("" if guarded is None else ", guarded" if guarded else ", naive")
+    return f"{system} × {fault}{''.join(told)}" + ("" if kind is None else f", {kind}")

@@ -166,7 +166,7 @@ class BringUp:
             "client": registry.reference("clients", config.client or self._system.client),
             "client_config": running.servers.client_config(),
             "ttl": config.ttl,
-            "guarded": config.guarded,
+            "holder": config.kind,
             "resource": self._lane.resource_config(self._record.folder.name),
             "parameters": secrets.reveal(config.workload_options),
         }
@@ -211,6 +211,6 @@ class BringUp:
                     contender.changed.wait(0.1)
             self._record.data["contenders"][str(contender.process)] = {
                 "node": contender.node.name,
-                "guarded": self._config.guarded,
+                "holder": self._config.kind,
                 "hello": contender.hello,
             }

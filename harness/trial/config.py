@@ -24,7 +24,8 @@ from harness.expectations import Verdict
 from harness.images import from_environment, of_version, why_not
 from harness.systems import roles
 from harness.systems.base import LeaseTerms, Settings, sizes, terms_of
-from harness.trial import attaching
+from harness.trial import attaching, holders
+from harness.trial.holders import OLDER, take_holder
 from harness.trial.timing import timing
 from nemesis import faults
 from nemesis.schedule import Schedule
@@ -35,12 +36,14 @@ SLUG_PART = 40
 """Characters of one part of a folder's name: an option may be a long text."""
 SLUG = 80
 """Characters of all of it: with the time before it, it must be a name that `--name` would take."""
+ADAPTER = "adapter"
+"""The client that speaks with a program of the user's own (docs/adapters.md)."""
 VERDICT_WORDS = ("unknown", "any")
 
 
 #: Keys that a cell tells elsewhere, or that make no other trial.
 _TOLD_APART = frozenset(
-    {"system", "version", "workload", "fault", "guarded", "servers", "ttl", "secrets", "expect", "expect_reason"}
+    {"system", "version", "workload", "fault", "holder", "servers", "ttl", "secrets", "expect", "expect_reason"}
 )
 
 
@@ -58,8 +61,9 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     client: str | None = None
     """The contenders' lock client, by its name; None = the system's own. See workloads/clients/zoo for wrong ones."""
     contenders: int = 5
-    guarded: bool = True
-    """Contenders check their own deadline before each write; false = naive, they act until they release."""
+    holder: str | None = None
+    """What kind of holders the contenders are, one of `workloads.holders.HOLDERS`; None = the usual one, which is
+    guarded, and with a client of the user's own trusting: it believes what that says, as applications do."""
     ttl: float = 2.0
     """The lease that contenders ask for."""
     seed: int | None = None
@@ -106,7 +110,16 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def describe(self) -> str:
         """The cell in a few words: "etcd x clock-leader clocks=monotonic, naive"."""
         by = f" by {self.client}" if self.client is not None else ""
-        return f"{self.system_words()}{by} x {self.fault_words()}, {'guarded' if self.guarded else 'naive'}"
+        return f"{self.system_words()}{by} x {self.fault_words()}, {self.kind}"
+
+    @property
+    def kind(self) -> str:
+        """The kind of holders that the contenders are."""
+        return self.holder if self.holder is not None else self._usual_kind()
+
+    def _usual_kind(self) -> str:
+        ours = self.client is None or (self.client != ADAPTER and self.client in registry.names("clients"))
+        return "guarded" if ours else "trusting"
 
     def system_words(self) -> str:
         """The system, with its version where one was asked for, and where it is when it isn't ours: "etcd@3.4.23",
@@ -196,7 +209,7 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "system": self._system_name(),
             "workload": self.workload,
             "fault": self.fault,
-            "parameters": {"guarded": self.guarded, "servers": self.servers, "ttl": self.ttl, **self._unusual()},
+            "parameters": {"holder": self.kind, "servers": self.servers, "ttl": self.ttl, **self._unusual()},
         }
 
     def _unusual(self) -> dict[str, Any]:
@@ -225,7 +238,7 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             parts.append(self.client)
         if self.workload != "lock":
             parts.append(self.workload)
-        parts.append("guarded" if self.guarded else "naive")
+        parts.append(self.kind)
         return re.sub(r"[^A-Za-z0-9_.-]+", "-", "-".join(parts))[:SLUG].rstrip("-")
 
     def repeat_command(self, runtime: str = "docker") -> str:
@@ -247,8 +260,8 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             if name == "servers" and value == self._usual_servers():
                 continue
             flag = "--" + name.replace("_", "-")
-            if name == "guarded":
-                words.append("--naive")
+            if name == "holder" and value in ("guarded", "naive"):
+                words.append(f"--{value}")
             elif name == "endpoints":
                 words.append(f"--endpoints {','.join(map(_plain, value))}")
             elif name == "secrets":
@@ -283,7 +296,7 @@ def from_mapping(data: Mapping[str, Any], *, path: Path | str | None = None, key
     """
     for name in data:
         check_key(name, path=path, key=_dotted(key, name))
-    data = take_version(data, path=path, key=key)
+    data = take_holder(take_version(data, path=path, key=key), path=path, key=key)
     try:
         return msgspec.convert(secrets.seal(data, path=path, key=key), TrialConfig)
     except msgspec.ValidationError as error:
@@ -334,6 +347,8 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
     workload = named("workload", "workloads", config.workload)
     if config.client is not None and config.client not in (known := registry.names("clients")):
         raise bad("client", f"unknown client {config.client!r} (known: {', '.join(known)})")
+    if config.holder is not None and (reason := holders.check(config.holder)) is not None:
+        raise bad("holder", reason)
     try:
         image = config.image_of(system.image)
     except UsageError as error:
@@ -385,6 +400,7 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
         servers=None if config.endpoints else servers,
         seed=config.seed if config.seed is not None else random.SystemRandom().randrange(2**31),
         images=_images(config, known, system.image),
+        holder=None if config.holder == config._usual_kind() else config.holder,
         **{name: value for name, value in derived.items() if getattr(config, name) is None},
     )
     in_range(
@@ -504,7 +520,7 @@ def _image_names() -> list[str]:
 def check_key(name: str, *, path: Path | str | None, key: str) -> None:
     """ConfigError unless a trial has a key of this name."""
     known = [field.name for field in msgspec.structs.fields(TrialConfig)]
-    if name not in known:
+    if name not in (*known, OLDER):
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
         raise ConfigError(path, key, f"unknown key; {hint}")

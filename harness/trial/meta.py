@@ -28,7 +28,7 @@ def meta(config: TrialConfig, trial: str, clock: HistoryClock, hellos: Iterable[
         "require": required(hellos),
         "started": clock.started,
         "fault": config.fault,
-        "guarded": config.guarded,
+        "holder": config.kind,
         "seed": config.seed,
         "trial": trial,
     }

@@ -38,7 +38,7 @@ def test_the_default_matrix_has_all_cells_but_the_senseless_one() -> None:
     assert [cell.fault_options for cell in monotonic] == [{"clocks": "monotonic"}] * 3
     assert monotonic[0].fault_words() == "clock-leader clocks=monotonic"
     assert all(cell.expect_reason for cell in plan.cells if cell.expect)
-    assert all(not cell.guarded for cell in plan.cells)
+    assert all(cell.kind == "naive" for cell in plan.cells)
 
 
 def test_axes_cells_overrides_and_expectations(tmp_path: Path) -> None:
@@ -66,11 +66,11 @@ def test_axes_cells_overrides_and_expectations(tmp_path: Path) -> None:
         verdicts = { progress = "any" }
         """,
     )
-    assert [(c.system, c.guarded, c.servers, c.fault, c.ttl, c.duration) for c in plan.cells] == [
-        ("etcd", True, 3, "none", 3.0, 20.0),
-        ("etcd", False, 3, "none", 3.0, 20.0),
-        ("redis", False, 1, "none", 3.0, 40.0),
-        ("etcd", True, 5, "kill-leader", 3.0, 20.0),
+    assert [(c.system, c.kind, c.servers, c.fault, c.ttl, c.duration) for c in plan.cells] == [
+        ("etcd", "guarded", 3, "none", 3.0, 20.0),
+        ("etcd", "naive", 3, "none", 3.0, 20.0),
+        ("redis", "naive", 1, "none", 3.0, 40.0),
+        ("etcd", "guarded", 5, "kill-leader", 3.0, 20.0),
     ]
     assert [left.rule for left in plan.left_out] == ["known"]
     assert plan.cells[-1].expect == {"progress": "any"}

@@ -223,7 +223,7 @@ def write_trial_folder(
             (folder / "logs" / node / name).write_text("nothing happened\n" * 40)
     (folder / "harness.log").write_text("0.0 start\n")
     end = round(scene.seconds * 1e9)
-    guarded = scene.guarded
+    guarded, kind = scene.guarded, "guarded" if scene.guarded else "naive"
     trial: dict[str, Any] = {
         "format": 1,
         "id": folder.name,
@@ -231,7 +231,7 @@ def write_trial_folder(
             "system": system,
             "workload": "lock",
             "fault": fault,
-            "parameters": {"guarded": guarded, "servers": 3, "ttl": TTL},
+            "parameters": {"holder": kind, "servers": 3, "ttl": TTL},
         },
         "config": {
             "system": system,
@@ -239,7 +239,7 @@ def write_trial_folder(
             "seed": scene.seed,
             "contenders": scene.contenders,
             "ttl": TTL,
-            "guarded": guarded,
+            "holder": kind,
         },
         "repeat": f"fencepost run {system} --fault {fault} --seed {scene.seed}" + ("" if guarded else " --naive"),
         "versions": {
@@ -269,7 +269,7 @@ def write_trial_folder(
         "contenders": {
             str(n): {
                 "node": f"c{n}",
-                "guarded": guarded,
+                "holder": kind,
                 "hello": {"pid": 14, "client": {"name": system, "library": "requests 2.32.3"}},
             }
             for n in range(scene.contenders)

@@ -108,7 +108,7 @@ def test_the_command_that_repeats_a_cell_gives_the_same_cell() -> None:
         TrialConfig(
             system="etcd",
             fault="clock-leader",
-            guarded=False,
+            holder="naive",
             servers=5,
             fault_options={"offset": 60},
             images={"etcd": "my/etcd:3.6"},
@@ -166,11 +166,11 @@ def test_a_cell_tells_all_that_is_not_usual() -> None:
         )
     )  # fmt: skip
     assert config.cell()["parameters"] == {
-        "guarded": True, "servers": 3, "ttl": 2.0, "contenders": 3, "seed": 7, "min_grants": 1,
+        "holder": "guarded", "servers": 3, "ttl": 2.0, "contenders": 3, "seed": 7, "min_grants": 1,
         "fault_options.offset": 60, "images.etcd": "my/etcd:3.6", "schedule.kind": "random",
     }  # fmt: skip
     assert resolve(TrialConfig(system="etcd", seed=7)).cell()["parameters"].keys() == {
-        "guarded",
+        "holder",
         "servers",
         "ttl",
         "seed",
