@@ -608,16 +608,14 @@ class Service:
             raise AssertionError(f"{error}; it said {seen}; logs:\n{logs[-3000:]}") from None
         return seen[1]
 
+    def told(self, *argv: str) -> str:
+        """What a program says, asked until it has said something: a busy engine can lose a short answer."""
+        told: str = eventually(f"a word of {argv}", lambda: self.run(*argv)[1].strip())
+        return told
+
     def user(self) -> str:
-        """The user that the service runs as, seen from process 1. An engine that is busy can lose a short answer."""
-        seen = [(-1, "")]
-
-        def look() -> bool:
-            seen[:] = [self.run("stat", "-c", "%U", "/proc/1")]
-            return seen[0][0] == 0 and bool(seen[0][1].strip())
-
-        eventually(f"who runs process 1, seen last: {seen}", look)
-        return seen[0][1].strip()
+        """The user that the service runs as, seen from process 1."""
+        return self.told("stat", "-c", "%U", "/proc/1")
 
 
 @pytest.fixture
@@ -657,7 +655,7 @@ def test_zookeeper_takes_the_official_images_variables(serve: Callable[..., Serv
         JVMFLAGS="-Xmx200m -Xlog:class+load",
     )
     service.says("Mode: standalone", "zkServer.sh", "status")
-    settings = service.run("cat", "/conf/zoo.cfg")[1].split()
+    settings = service.told("cat", "/conf/zoo.cfg").split()
     assert {
         "tickTime=500",
         "initLimit=20",
@@ -671,11 +669,11 @@ def test_zookeeper_takes_the_official_images_variables(serve: Callable[..., Serv
         "dataDir=/data",
         "dataLogDir=/datalog",
     } <= set(settings)
-    assert service.run("cat", "/data/myid")[1].strip() == "3"
+    assert service.told("cat", "/data/myid") == "3"
     assert service.user() == "zookeeper"
-    flags = service.run("cat", "/proc/1/cmdline")[1].split("\0")
+    flags = service.told("cat", "/proc/1/cmdline").split("\0")
     assert [flag for flag in flags if flag.startswith("-Xmx")][-1] == "-Xmx200m"
-    assert "3.9" in service.run("zkServer.sh", "version")[1]
+    assert "3.9" in service.told("zkServer.sh", "version")
     loaded = [line for line in service.client.api.logs(service.container).decode().splitlines() if " source: " in line]
     parsed = [line for line in loaded if "/usr/share/java/" in line]
     assert len(loaded) > 1000
@@ -699,13 +697,13 @@ def test_redis_takes_options_as_the_official_image_does(serve: Callable[..., Ser
     """Options alone mean redis-server, other hosts may connect, and a setting of the user's stands."""
     service = serve("redis", "--appendonly", "yes", "--save", "")
     service.says("PONG", "redis-cli", "ping")
-    assert service.run("redis-cli", "config", "get", "appendonly")[1].split() == ["appendonly", "yes"]
-    assert service.run("redis-cli", "config", "get", "protected-mode")[1].split() == ["protected-mode", "no"]
-    assert service.run("redis-cli", "config", "get", "dir")[1].split() == ["dir", "/data"]
+    assert service.told("redis-cli", "config", "get", "appendonly").split() == ["appendonly", "yes"]
+    assert service.told("redis-cli", "config", "get", "protected-mode").split() == ["protected-mode", "no"]
+    assert service.told("redis-cli", "config", "get", "dir").split() == ["dir", "/data"]
     assert service.user() == "redis"
     strict = serve("redis", "redis-server", "--protected-mode", "yes")
     strict.says("PONG", "redis-cli", "ping")
-    assert strict.run("redis-cli", "config", "get", "protected-mode")[1].split() == ["protected-mode", "yes"]
+    assert strict.told("redis-cli", "config", "get", "protected-mode").split() == ["protected-mode", "yes"]
 
 
 @pytest.mark.docker
@@ -723,16 +721,16 @@ def test_postgres_takes_the_official_images_variables(serve: Callable[..., Servi
     )
     psql = ["env", "PGPASSWORD=it's", "psql", "-h", "127.0.0.1", "-U", "keeper", "-d", "fence post", "-Atc"]
     service.says("17", *psql, "show max_connections")
-    assert service.run(*psql, "show data_checksums")[1].strip() == "on"
-    assert service.run(*psql, "show data_directory")[1].strip() == "/var/lib/postgresql/elsewhere"
-    assert service.run(*psql, "select usesuper from pg_user where usename = 'keeper'")[1].strip() == "t"
-    assert "*" in service.run(*psql, "show listen_addresses")[1]
+    assert service.told(*psql, "show data_checksums") == "on"
+    assert service.told(*psql, "show data_directory") == "/var/lib/postgresql/elsewhere"
+    assert service.told(*psql, "select usesuper from pg_user where usename = 'keeper'") == "t"
+    assert "*" in service.told(*psql, "show listen_addresses")
     # A host other than the container's own is let in by password only; 127.0.0.1 is trusted, as in the official image.
-    address = service.run("hostname", "-I")[1].split()[0]
+    address = service.told("hostname", "-I").split()[0]
     psql[1], psql[4] = "PGPASSWORD=wrong", address
-    assert "password authentication failed" in service.run(*psql, "select 1")[1]
+    assert "password authentication failed" in service.told(*psql, "select 1")
     psql[1] = "PGPASSWORD=it's"
-    assert service.run(*psql, "select 1")[1].strip() == "1"
+    assert service.told(*psql, "select 1") == "1"
     assert service.user() == "postgres"
 
 
@@ -775,9 +773,9 @@ def test_consul_takes_agent_arguments_and_local_configuration(serve: Callable[..
     )
     service.says("n7", "consul", "members")
     service.says("leader", "consul", "operator", "raft", "list-peers")
-    settings = service.run("cat", "/consul/config/local.json")[1]
+    settings = service.told("cat", "/consul/config/local.json")
     assert settings.strip() == '{"session_ttl_min": "1s"}'
-    words = service.run("cat", "/proc/1/cmdline")[1].split("\0")
+    words = service.told("cat", "/proc/1/cmdline").split("\0")
     assert {"-data-dir=/consul/data", "-config-dir=/consul/config", "-client=127.0.0.1"} <= set(words)
     assert service.user() == "consul"
 
@@ -790,7 +788,7 @@ def test_etcd_runs_unprivileged_wherever_its_data_goes(serve: Callable[..., Serv
         "etcd", *argv, ETCD_LISTEN_CLIENT_URLS="http://0.0.0.0:2379", ETCD_ADVERTISE_CLIENT_URLS="http://e:1"
     )
     service.says("is healthy", "etcdctl", "endpoint", "health")
-    assert service.run("etcdctl", "put", "a", "b")[1].strip() == "OK"
+    assert service.told("etcdctl", "put", "a", "b") == "OK"
     assert service.user() == "etcd"
 
 

@@ -233,7 +233,7 @@ def test_a_matrix_tells_no_secret(fencepost: Fencepost, contender: str, tmp_path
 
 
 FAILING = {
-    "raises": ("redis", "can't start: RuntimeError: no login with ***"),
+    "raises": ("redis", "gave up: RuntimeError: no login with ***"),
     "babbles": ("redis", "printed what is no event"),
     "not": ("shows", "RuntimeError: no version with {'password': '***'}"),
 }
