@@ -80,9 +80,23 @@ def options(settings: Settings, known: Mapping[str, tuple[type, Any]]) -> dict[s
         value = settings.options.get(name, default)
         whole = kind is float and isinstance(value, int) and not isinstance(value, bool)
         if not whole and (not isinstance(value, kind) or (kind is not bool and isinstance(value, bool))):
-            raise UsageError(f"system option {name!r} must be of type {kind.__name__}, not {value!r}")
+            hint = f": {read_as(name, value)}" if kind is str else ""
+            raise UsageError(f"system option {name!r} must be of type {kind.__name__}, not {value!r}{hint}")
         values[name] = kind(value)
     return values
+
+
+KINDS: Mapping[type, str] = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a table"}
+
+
+def read_as(name: str, value: Any) -> str:
+    """What an option that should be a text was taken for, since it wasn't quoted, and how it is quoted."""
+    kind = "nothing at all" if value is None else KINDS.get(type(value), type(value).__name__)
+    text = json.dumps(value) if not isinstance(value, (list, dict)) else "…"
+    return (
+        f"it was read as {kind}; a text that looks like one stands in quotes, {name}='\"{text}\"' on a command line "
+        f'and {name} = "{text}" in a file'
+    )
 
 
 def in_range(name: str, value: float, low: float, high: float, unit: str) -> None:

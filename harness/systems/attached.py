@@ -11,21 +11,18 @@ from __future__ import annotations
 
 import socket
 import ssl
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from harness import documents, redaction
 from harness.errors import ConfigError, HarnessError, UsageError
+from harness.systems.asking import read_as
 from harness.systems.base import Settings, System
 from workloads.clients.http import Tls
 
 CONNECT_SECONDS = 3.0
-WHOLE_SECONDS = 6.0
-"""Of a whole answer, when the deadline of each of its parts was kept; longer than any of those."""
 MOST_ENDPOINTS = 15
 MOST_BYTES = 1 << 20
 """Of a file with certificates."""
@@ -184,7 +181,9 @@ def access(endpoints: Sequence[str], options: Mapping[str, Any]) -> Access:
         if name not in OPTIONS:
             raise UsageError(f"unknown endpoint option {name!r} (known: {', '.join(OPTIONS)})")
         if not isinstance(value, OPTIONS[name][0]):
-            raise UsageError(f"endpoint option {name!r} must be {'true or false' if name == 'tls' else 'a text'}")
+            if OPTIONS[name][0] is bool:
+                raise UsageError(f"endpoint option {name!r} must be true or false, not {value!r:.80}")
+            raise UsageError(f"endpoint option {name!r} must be a text: {read_as(name, value)}")
         if value == "":
             raise UsageError(f"endpoint option {name!r} is empty; leave it out")
     for one, other in (
@@ -295,32 +294,6 @@ def _connected(endpoint: Endpoint) -> socket.socket:
         return socket.create_connection((endpoint.host, endpoint.port), timeout=CONNECT_SECONDS)
     except OSError as error:
         raise EndpointError(f"{endpoint} can't be reached from this machine: {_words(error)}") from error
-
-
-@contextmanager
-def within(seconds: float, sock: Callable[[], socket.socket | None]) -> Iterator[None]:
-    """A deadline for all that is read in the block from the socket that `sock` then gives: the library's own begins
-    anew with each byte, and somebody who sends one a second would hold us up for ever. TimeoutError.
-    """
-    over = threading.Event()
-
-    def end() -> None:
-        over.set()
-        if (open_one := sock()) is not None:
-            with suppress(OSError):
-                socket.socket.shutdown(open_one, socket.SHUT_RDWR)  # not TLS' own, which changes what is being read by
-
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    except Exception as error:
-        if over.is_set():
-            raise TimeoutError(f"no whole answer within {seconds:g} s") from error
-        raise
-    finally:
-        timer.cancel()
 
 
 def _words(error: Exception) -> str:

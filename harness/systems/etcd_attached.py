@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +9,6 @@ from typing import Any
 
 from harness.systems.asking import b64
 from harness.systems.attached import (
-    WHOLE_SECONDS,
     Access,
     Endpoint,
     EndpointError,
@@ -19,23 +17,12 @@ from harness.systems.attached import (
     reach,
     unanswered,
     wants_tls,
-    within,
 )
 from harness.systems.base import Settings
 from workloads.clients.http import HttpClient, TransportError
 
 ANSWER_SECONDS = 5.0
 """The deadline of one request; a login costs a server a tenth of a second of work."""
-
-
-class _Remembering(HttpClient):
-    """One whose connection can be ended from outside."""
-
-    sock: socket.socket | None = None
-
-    def open(self, timeout_seconds: float) -> socket.socket:
-        self.sock = super().open(timeout_seconds)
-        return self.sock
 
 
 class Member:
@@ -46,7 +33,7 @@ class Member:
         self._access, self.endpoint = access, endpoint
         reach(access, endpoint)
         try:
-            self._http = _Remembering([(endpoint.host, endpoint.port)], Counter(), access.tls)
+            self._http = HttpClient([(endpoint.host, endpoint.port)], Counter(), access.tls)
         except OSError as error:
             raise EndpointError(f"{endpoint}: {error}") from error
         try:
@@ -59,11 +46,8 @@ class Member:
 
     def _exchange(self, method: str, path: str, document: Any) -> tuple[int, Any]:
         try:
-            with within(WHOLE_SECONDS, lambda: self._http.sock):
-                return self._http.json(method, path, document, ANSWER_SECONDS)
-        except MemoryError as error:
-            raise EndpointError(f"{self.endpoint} doesn't answer as etcd does: its answer is too long") from error
-        except (TransportError, TimeoutError) as error:
+            return self._http.json(method, path, document, ANSWER_SECONDS)
+        except TransportError as error:
             raise unanswered(self._access, self.endpoint, "etcd", error) from error
 
     def _version(self) -> str:

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 from types import TracebackType
+from typing import Any
 
-from harness.systems.attached import (
-    CONNECT_SECONDS,
-    WHOLE_SECONDS,
-    Access,
-    Endpoint,
-    EndpointError,
-    Found,
-    Refused,
-    reach,
-    unanswered,
-    within,
-)
+from harness.systems.attached import Access, Endpoint, EndpointError, Found, Refused, reach, unanswered
 from harness.systems.base import Settings
 
 ANSWER_SECONDS = 5.0
@@ -25,27 +14,41 @@ ANSWER_SECONDS = 5.0
 MOST_BYTES = 1 << 20
 """Of one answer."""
 
-Answer = str | int | None
+Answer = str | int | None | list[Any]
 
 
 class Server:
-    """One Redis, spoken to in its protocol, logged in. A context that closes the connection."""
+    """One Redis or Sentinel, spoken to by redis-py, logged in. A context that closes the connection.
 
-    def __init__(self, access: Access, endpoint: Endpoint) -> None:
-        """Raises EndpointError."""
-        self.endpoint, self._access = endpoint, access
+    Whatever answers: what it says is had within ANSWER_SECONDS and MOST_BYTES, or is an EndpointError.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        endpoint: Endpoint,
+        login: tuple[str | None, str | None] | None = None,
+        what: str = "Redis",
+    ) -> None:
+        """`login` is user and password, where they aren't those of `access`. Raises EndpointError."""
+        from workloads.clients.http import resolve
+        from workloads.clients.resp import Resp  # redis-py takes 0.1 s, which only those pay who need it
+
+        self.endpoint, self._access, self._what = endpoint, access, what
+        self._user, self._password = (access.user, access.password) if login is None else login
         reach(access, endpoint)
         try:
-            sock = socket.create_connection((endpoint.host, endpoint.port), timeout=CONNECT_SECONDS)
-            if access.tls is not None:
-                sock = access.tls.context().wrap_socket(sock, server_hostname=access.name_of(endpoint))
+            self._connection = Resp(
+                resolve(endpoint.host, endpoint.port),
+                context=None if access.tls is None else access.tls.context(),
+                server_name=access.name_of(endpoint),
+                most_bytes=MOST_BYTES,
+            )
         except OSError as error:
             raise EndpointError(f"{endpoint} can't be reached: {error}") from error
-        sock.settimeout(ANSWER_SECONDS)
-        self._sock, self._stream = sock, sock.makefile("rb")
         try:
-            if access.password is not None:
-                self._log_in(access)
+            if self._password is not None:
+                self._log_in(self._password)
         except EndpointError:
             self.close()
             raise
@@ -60,52 +63,48 @@ class Server:
 
     def close(self) -> None:
         """Drop the connection."""
-        self._stream.close()
-        self._sock.close()
+        self._connection.drop()
 
-    def _log_in(self, access: Access) -> None:
+    def _log_in(self, password: str) -> None:
         try:
-            self.ask("AUTH", *([access.user] if access.user is not None else []), access.password or "")
+            self.ask("AUTH", *([self._user] if self._user is not None else []), password)
         except Refused as error:
             if "without any password" in error.words:
                 raise EndpointError(f"{self.endpoint} asks for no password; leave it out") from error
-            who = f"the password of {access.user!r}, or knows no such user" if access.user else "the password"
+            who = f"the password of {self._user!r}, or knows no such user" if self._user else "the password"
             raise EndpointError(f"{self.endpoint} refuses {who}: {error.words}") from error
 
     def ask(self, *words: str) -> Answer:
         """One command and its answer. `Refused` with Redis's own words, EndpointError where it isn't one."""
-        parts = [f"*{len(words)}\r\n".encode()]
-        for word in words:
-            data = word.encode(errors="surrogateescape")  # a password from the environment may be any bytes
-            parts.append(b"$%d\r\n%s\r\n" % (len(data), data))
-        try:
-            with within(WHOLE_SECONDS, lambda: self._sock):
-                self._sock.sendall(b"".join(parts))
-                return self._read()
-        except (OSError, ValueError) as error:
-            raise unanswered(self._access, self.endpoint, "Redis", error) from error
+        from redis.exceptions import RedisError
 
-    def _read(self) -> Answer:
-        """One answer. OSError or ValueError for what is none."""
-        line = self._stream.readline(65536)
-        kind, rest = line[:1], line[1:].rstrip(b"\r\n")
-        if not line.endswith(b"\r\n") or kind not in b"+-:$":
-            raise ValueError("it closes the connection" if not line else f"it says {line[:60]!r}")
-        if kind == b"-":
-            raise Refused(self.endpoint, rest.decode(errors="replace"))
-        if kind == b"+":
-            return rest.decode(errors="replace")
-        number = int(rest)
-        if kind == b":":
-            return number
-        if number < 0:
-            return None
-        if number > MOST_BYTES:
-            raise ValueError(f"it answers with {number} bytes")
-        data = self._stream.read(number + 2)
-        if len(data) < number + 2:
-            raise ValueError(f"it closes the connection {len(data)} bytes into an answer of {number}")
-        return data[:-2].decode(errors="replace")
+        from workloads.clients.resp import refusal, words_of
+
+        self._connection.begin(ANSWER_SECONDS)
+        try:
+            # A password from the environment may be any bytes.
+            return _text(self._connection.ask(*(word.encode(errors="surrogateescape") for word in words)))
+        except RedisError as error:
+            if (refused := refusal(error)) is not None:
+                raise Refused(self.endpoint, refused) from error
+            raise self._unanswered(words_of(error)) from error
+        except ValueError as error:
+            self.close()
+            raise self._unanswered(str(error)) from error
+
+    def _unanswered(self, words: str) -> EndpointError:
+        return unanswered(self._access, self.endpoint, self._what, ValueError(words[:200]))
+
+
+def _text(answer: Any) -> Answer:
+    """With texts where redis-py has bytes."""
+    if isinstance(answer, bytes):
+        return answer.decode(errors="replace")
+    if isinstance(answer, list):
+        return [_text(each) if not isinstance(each, Exception) else str(each) for each in answer]
+    if answer is None or isinstance(answer, int):
+        return answer
+    raise ValueError(f"it says {answer!r:.80}")
 
 
 def keys(prefix: str) -> tuple[str, str]:

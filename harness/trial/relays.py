@@ -7,34 +7,31 @@ whoever is cut off from the node is cut off from the endpoint.
 
 The contender is connected to the relay before the endpoint is: of an endpoint that refuses, it sees a connection that
 closes without an answer.
+
+What is held here of all that passes is bounded (`Way`, and MOST_WAYS and MOST_LINES of each relay), whatever contenders
+and endpoints do.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from harness.errors import HarnessError
 from harness.runtime.base import Node, Process
 from harness.systems.attached import Endpoint
+from workloads.relay import CHUNK, Way
 
 CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 5.0
+TURN_SECONDS = 0.5
 LISTEN_SECONDS = 20.0
-CHUNK = 32768
-
-
-@dataclass
-class _Way:
-    """One connection: what came before it was made waits in `early`."""
-
-    task: asyncio.Task[None] | None = None
-    writer: asyncio.StreamWriter | None = None
-    early: list[bytes] = field(default_factory=list)
+MOST_WAYS = 256
+"""Connections through one relay at once; a contender needs one or two."""
+MOST_LINES = 256
+"""Messages of one relay that wait for their turn. Then nothing more is read of it, so that it waits, too."""
 
 
 class Relay:
@@ -47,7 +44,10 @@ class Relay:
         self.listening = threading.Event()
         self.failure: str | None = None
         self._port, self._loop = port, loop
-        self._ways: dict[int, _Way] = {}
+        self._ways: dict[int, Way] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = threading.Semaphore(MOST_LINES)
+        self.most_held = 0
         self._process: Process | None = None
         self._closing = False
         self._words = b""
@@ -61,8 +61,10 @@ class Relay:
         )
 
     def _heard(self, line: bytes) -> None:
-        if not self._closing:
-            self._loop.call_soon_threadsafe(self._line, line)
+        while not self._closing:
+            if self._turns.acquire(timeout=TURN_SECONDS):
+                self._loop.call_soon_threadsafe(self._line, line)
+                return
 
     def check(self) -> None:
         """Raises HarnessError when its program has ended."""
@@ -90,11 +92,13 @@ class Relay:
             "connections": self.connections,
             "refused": self.refused,
             "last_error": self.last_error,
+            "most_held_bytes": self.most_held,
         }
 
     # -- in the loop --------------------------------------------------------------------------------------------------
 
     def _line(self, line: bytes) -> None:
+        self._turns.release()
         word, _, rest = line.decode().partition(" ")
         if word == "listening":
             self.listening.set()
@@ -102,51 +106,37 @@ class Relay:
         text, _, data = rest.partition(" ")
         number = int(text)
         if word == "o":
-            self.connections += 1
-            way = self._ways[number] = _Way()
-            way.task = self._loop.create_task(self._carry(number, way))
+            self._open(Way(number, self._send))
         elif (found := self._ways.get(number)) is not None:
+            found.heard(word, data)
             if word == "d":
-                content = base64.b64decode(data)
-                if found.writer is None:
-                    found.early.append(content)
-                else:
-                    found.writer.write(content)
-            elif word == "c":
-                self._drop(number)
+                self.most_held = max(self.most_held, sum(way.waiting for way in self._ways.values()))
 
-    async def _carry(self, number: int, way: _Way) -> None:
+    def _open(self, way: Way) -> None:
+        self.connections += 1
+        if len(self._ways) >= MOST_WAYS:
+            self.refused += 1
+            self.last_error = f"more than {MOST_WAYS} connections at once"
+            way.end()
+            return
+        self._ways[way.number] = way
+        task = self._loop.create_task(self._carry(way))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry(self, way: Way) -> None:
         try:
-            opening = asyncio.open_connection(self.endpoint.host, self.endpoint.port)
+            opening = asyncio.open_connection(self.endpoint.host, self.endpoint.port, limit=CHUNK)
             reader, writer = await asyncio.wait_for(opening, CONNECT_SECONDS)
         except (OSError, TimeoutError) as error:
             self.refused += 1
             self.last_error = str(error) or f"no connection within {CONNECT_SECONDS:g} s"
-            self._end(number)
-            return
-        for content in way.early:
-            writer.write(content)
-        way.writer = writer
-        try:
-            while data := await reader.read(CHUNK):
-                self._send(f"d {number} {base64.b64encode(data).decode()}")
-        except OSError as error:
-            self.last_error = str(error)
+            way.end()
+        else:
+            await way.carry(reader, writer)
+            self.last_error = way.error or self.last_error
         finally:
-            writer.close()
-        self._end(number)
-
-    def _end(self, number: int) -> None:
-        if self._ways.pop(number, None) is not None:
-            self._send(f"c {number}")
-
-    def _drop(self, number: int) -> None:
-        """The contender's end has closed."""
-        way = self._ways.pop(number)
-        if way.task is not None:
-            way.task.cancel()
-        if way.writer is not None:
-            way.writer.close()
+            del self._ways[way.number]
 
     def _send(self, line: str) -> None:
         if self._process is None or self._closing:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from harness.systems.redis_attached import Server
 from harness.trial.attaching import offered
 from harness.trial.config import from_mapping, resolve
 from tests.attached import etcd
+from tests.attached.anybody import answering
 from tests.attached.etcd import PASSWORD, USER, Etcd
 
 SETTINGS = Settings(2.0, 1, "etcd", attached=True)
@@ -120,29 +119,6 @@ def test_a_client_without_the_certificate_that_is_wanted(papers: Path, tmp_path:
         assert examine([strict.endpoint], {**ca, **both}).startswith("etcd 3.")
 
 
-@contextmanager
-def answering(answer: Callable[[bytes], Iterable[bytes]]) -> Iterator[str]:
-    """An endpoint that answers each request with these pieces, one after the other, and closes after the last."""
-    server = socket.create_server(("127.0.0.1", 0))
-
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = server.accept()
-            except OSError:
-                return
-            with connection, suppress(OSError):
-                if request := connection.recv(4096):
-                    for piece in answer(request):
-                        connection.sendall(piece)
-
-    threading.Thread(target=serve, daemon=True).start()
-    try:
-        yield f"127.0.0.1:{server.getsockname()[1]}"
-    finally:
-        server.close()
-
-
 def reply(body: bytes, length: int | None = None) -> bytes:
     """An answer over HTTP, said to have this length."""
     head = f"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {len(body) if length is None else length}\r\n\r\n"
@@ -169,8 +145,10 @@ def test_what_only_tells_a_version_as_etcd_does(document: bytes, options: dict[s
 
 
 def test_an_answer_longer_than_memory() -> None:
-    """Of which only the announcement comes."""
+    """Of which only the announcement comes, or more than anybody would say."""
     with answering(lambda _: [reply(b"x", 10**17)]) as endpoint:
+        assert "doesn't answer as etcd does: disconnect: IncompleteRead" in refused([endpoint])
+    with answering(lambda _: [reply(bytes(20 << 20), 10**17)]) as endpoint:
         assert "its answer is too long" in refused([endpoint])
 
 
@@ -178,7 +156,7 @@ def test_an_answer_longer_than_memory() -> None:
 def test_an_answer_that_comes_byte_by_byte(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte is in time, and the whole of it would take for ever: there is a deadline for that too."""
     for module in (etcd_attached, redis_attached):
-        monkeypatch.setattr(module, "WHOLE_SECONDS", 0.2)
+        monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)
     over = threading.Event()
 
     def slowly(_: bytes) -> Iterator[bytes]:
@@ -190,7 +168,7 @@ def test_an_answer_that_comes_byte_by_byte(system: str, monkeypatch: pytest.Monk
         access = attached.access([endpoint], {})
         asked = Member if system == "etcd" else Server
         try:
-            with pytest.raises(EndpointError, match=r"no whole answer within 0\.2 s"):
+            with pytest.raises(EndpointError, match=r"no whole answer within 0\.20? s"):
                 asked(access, access.endpoints[0]).ask("INFO")
         finally:
             over.set()
@@ -267,7 +245,13 @@ def test_endpoints_of_both_families() -> None:
         ({"endpoints": []}, "endpoint_options", "give endpoints beside them"),
         ({"endpoint_options": {"user": "me"}}, "endpoint_options", "user needs password"),
         ({"endpoint_options": {"colour": "red"}}, "endpoint_options", "unknown endpoint option 'colour'"),
-        ({"endpoint_options": {"tls": "yes"}}, "endpoint_options", "must be true or false"),
+        ({"endpoint_options": {"tls": "yes"}}, "endpoint_options", "must be true or false, not 'yes'"),
+        (
+            {"endpoint_options": {"user": 7, "password": PASSWORD}},
+            "endpoint_options",
+            r"'user' must be a text: it was read as a number; .* user='\"7\"' on a command line and user = \"7\" in",
+        ),
+        ({"endpoint_options": {"ca_file": True}}, "endpoint_options", r"read as true or false; .*ca_file='\"true\"'"),
         ({"endpoint_options": {"ca_file": "/nonexistent.pem"}}, "endpoint_options", "ca_file: /nonexistent.pem"),
         ({"endpoint_options": {"ca_file": "/etc/hostname"}}, "endpoint_options", "no certificate"),
         ({"endpoint_options": {"tls": False, "server_name": "a"}}, "endpoint_options", "tls is false"),

@@ -15,6 +15,7 @@ from harness.systems.attached import EndpointError
 from harness.systems.base import Settings
 from harness.systems.redis import Redis as System
 from tests.attached import redis
+from tests.attached.anybody import answering
 from tests.attached.etcd import PASSWORD, ROOT, USER, Etcd
 from tests.attached.redis import Redis
 from workloads.clients.base import ClientConfig
@@ -74,16 +75,29 @@ def test_who_is_not_let_in_leaves_no_connection() -> None:
         assert heard == [b"*2\r\n$4\r\nAUTH\r\n$2\r\na\xff\r\n", b"closed"], caught.value
 
 
-def test_an_answer_that_is_cut_is_none() -> None:
-    """Half of what INFO tells would be taken for all of it."""
-    ours, theirs = socket.socketpair()
-    server = object.__new__(redis_attached.Server)
-    server._sock, server._stream = ours, ours.makefile("rb")
-    with server, theirs:
-        theirs.sendall(b"$40\r\nredis_version:8.0.2\r\n")
-        theirs.shutdown(socket.SHUT_WR)
-        with pytest.raises(ValueError, match="closes the connection 21 bytes into an answer of 40"):
-            server._read()
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"$40\r\nredis_version:8.0.2\r\n", "Connection closed by server"),  # half of what INFO tells
+        (b"hello, this is mail.example\r\n", "Protocol Error: b'hello, this is mail.example'"),
+        (b"$many\r\n", "ValueError: invalid literal"),
+        (b"*1\r\n" * 200_000, "RecursionError|too long"),
+        (b"$99999999999\r\n" + bytes(1 << 20), "too long: more than 1048576 bytes"),
+        (b"*999999999\r\n" + b":1\r\n" * 300_000, "too long: more than 1048576 bytes"),
+        (b"+" + b"x" * (2 << 20), "too long: more than 1048576 bytes"),
+    ],
+    ids=["cut", "another protocol", "no number", "a list in a list", "long", "a long list", "a long line"],
+)
+def test_an_answer_that_is_none_is_told_as_such(answer: bytes, reason: str) -> None:
+    """A sentence with its place, whatever came, and never more of it than a megabyte."""
+    with answering(lambda _: [answer]) as endpoint:
+        access = attached.access([endpoint], {})
+        with redis_attached.Server(access, access.endpoints[0]) as server:
+            with pytest.raises(EndpointError, match=reason) as caught:
+                server.ask("INFO")
+            assert str(caught.value).startswith(f"{endpoint} doesn't answer as Redis does: ")
+            assert len(str(caught.value)) < 400
+            assert not server._connection.is_connected, "what follows is no answer to a later question"
 
 
 def test_one_that_answers_no_script_is_told_with_what_it_may_have_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +115,7 @@ def test_one_that_answers_no_script_is_told_with_what_it_may_have_kept(monkeypat
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=serve, args=(listener,), daemon=True).start()
         said = refused([f"127.0.0.1:{listener.getsockname()[1]}"])
-    assert "doesn't answer as Redis does: timed out" in said
+    assert "doesn't answer as Redis does: no whole answer within 0.1 s" in said
     assert said.endswith(f"{PREFIX}-look:{{lock}} and {PREFIX}-look:{{lock}}:token may be left there")
 
 

@@ -8,8 +8,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from tests.waiting import until
 from workloads.clients.base import Answered, ClientConfig
-from workloads.clients.consul import ConsulLock
+from workloads.clients.consul import MIN_ATTEMPT_SECONDS, ConsulLock
+from workloads.clients.http import TransportError
+from workloads.clocks import Stamp
 
 GONE = (404, b"Session id 'one' not found")
 RENEWED = (200, b'[{"ID": "one"}]')
@@ -128,3 +131,27 @@ def test_told_to_believe_it_asks_nobody(server: Server) -> None:
     said = holder(server, believe_404=True).renew()
     assert (said.type, said.held) == ("fail", False)
     assert server.asked == [RENEWAL]
+
+
+def test_a_release_is_one_operation(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it asks has one deadline, also where the first of it took all of the time; the session is ended later."""
+    client = holder(server)
+    asked: list[tuple[str, float, float]] = []
+
+    def unanswered(method: str, path: str, document: object, timeout_seconds: float) -> tuple[int, object]:
+        asked.append((path, Stamp.now().mono, timeout_seconds))
+        until(lambda: Stamp.now().mono >= asked[-1][1] + timeout_seconds, "the deadline of the request")
+        raise TransportError("timeout", "nothing came")
+
+    monkeypatch.setattr(client._http, "json", unanswered)
+    assert client.release().type == "info"
+    (release, began, seconds), (destroy, later, rest) = asked
+    assert (release, destroy) == ("/v1/kv/fencepost/lock?release=one", "/v1/session/destroy/one")
+    assert seconds <= 2.0
+    assert later >= began + seconds
+    assert rest == MIN_ATTEMPT_SECONDS
+    monkeypatch.undo()
+    server.answers |= {"/v1/session/destroy/one": [(200, b"true")]}
+    server.asked.clear()
+    assert client.acquire(5.0, threading.Event()).type == "ok"
+    assert server.asked[:2] == ["/v1/session/destroy/one", "/v1/session/create"]

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -147,9 +148,73 @@ def test_the_deadline_is_one_for_the_whole_request(listen: Callable[[Behaviour],
     """However the time is spent, a request to a silent server ends in time."""
     client = HttpClient([listen(silent).endpoint], Counter())
     began = time.monotonic()
-    with pytest.raises(TransportError, match=r"no answer within 0\.40 s"):
+    with pytest.raises(TransportError, match=r"no whole answer within 0\.40 s"):
         client.json("PUT", "/", {}, 0.4)
     assert time.monotonic() - began < 5.0
+
+
+LONG = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "begins", [b"", LONG, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffff\r\n", b"HTTP/1.1 200 OK\r\nX: "]
+)
+def test_a_server_that_drips_holds_nobody_past_the_deadline(
+    listen: Callable[[Behaviour], Listener], begins: bytes
+) -> None:
+    """Each byte comes in time, in the head as in the body; the whole answer would take for ever. It is given up while
+    the server still sends, and the next request goes to the next server.
+    """
+    over, left = threading.Event(), threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        whole_request(connection)
+        connection.sendall(begins)
+        with suppress(OSError):
+            while not over.wait(0.02):
+                connection.sendall(b"x")
+        left.set()
+
+    bad, good = listen(drip), listen(answering(OK))
+    client = HttpClient([bad.endpoint, good.endpoint], Counter())
+    said: list[TransportError] = []
+
+    def ask() -> None:
+        try:
+            client.json("PUT", "/", {}, 0.3)
+        except TransportError as error:
+            said.append(error)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(20)
+    ended = not asking.is_alive()
+    over.set()
+    assert ended, "it waits for as long as the server drips"
+    assert said[0].kind == "timeout"
+    assert left.wait(10)
+    assert client.json("PUT", "/", {}, 2.0) == (200, True)
+    client.close()
+
+
+def test_an_answer_without_end_is_cut_off(listen: Callable[[Behaviour], Listener]) -> None:
+    """Nobody's memory grows with what a server sends."""
+
+    def pour(connection: socket.socket) -> None:
+        whole_request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        with suppress(OSError):
+            while True:
+                connection.sendall(bytes(65536))
+
+    client = HttpClient([listen(pour).endpoint], Counter(), most_bytes=1 << 20)
+    with pytest.raises(TransportError, match="too long: more than 1048576 bytes") as raised:
+        client.json("GET", "/", None, 30.0)
+    assert raised.value.kind == "garbage"
+    with pytest.raises(TransportError, match="too long"):
+        HttpClient([listen(answering(LONG + bytes(10**6))).endpoint], Counter(), most_bytes=10**5).json(
+            "GET", "/", None, 30.0
+        )
 
 
 def test_an_error_in_plain_text_is_passed_on(listen: Callable[[Behaviour], Listener]) -> None:

@@ -149,16 +149,16 @@ class ConsulLock:
         self.counters["denied_alive"] += 1
         return f"{DENIED}: {why}"
 
-    def _destroy(self) -> str | None:
+    def _destroy(self, until: float) -> str | None:
         """End the session, and with it whatever it holds. None, or why that is not certain; it is tried again then."""
         self._left.append(self._session)
-        return self._clear_left()
+        return self._clear_left(until)
 
-    def _clear_left(self) -> str | None:
+    def _clear_left(self, until: float) -> str | None:
         """End the sessions that were left behind: one may hold the lock, for twice its ttl and the lock-delay."""
         while self._left:
             try:
-                self._call("PUT", f"/v1/session/destroy/{self._left[0]}")
+                self._call("PUT", f"/v1/session/destroy/{self._left[0]}", timeout_seconds=_left(until))
             except (TransportError, ConsulError) as error:
                 self.counters["sessions_left"] += 1
                 return str(error)
@@ -215,7 +215,7 @@ class ConsulLock:
             "Behavior": self._behavior,
         }
         while True:
-            self._clear_left()
+            self._clear_left(min(Stamp.now().mono + self._operation, until))
             sent = Stamp.now()
             try:
                 timeout = min(self._operation, _left(until))
@@ -265,7 +265,7 @@ class ConsulLock:
 
     def _abandon(self, why: str) -> Acquired:
         """Give an acquire up: without its session it can't come to hold anything. A failure when that is certain."""
-        left = self._destroy()
+        left = self._destroy(Stamp.now().mono + self._operation)
         if left is None:
             return Acquired("fail", error=why)
         return Acquired("info", error=f"{why}; and its session not destroyed: {left}")
@@ -280,16 +280,19 @@ class ConsulLock:
         return Answered(classify(self.errors, why), error=why)
 
     def release(self) -> Answered:
-        """See `LockClient.release`. The session goes too, and with it a hold whose release got no answer."""
+        """See `LockClient.release`. The session goes too, and with it a hold whose release got no answer; all in one
+        deadline, past which it is ended before the next one is made.
+        """
+        until = Stamp.now().mono + self._operation
         try:
-            released = self._call("PUT", f"{self._key}?release={self._session}")
+            released = self._call("PUT", f"{self._key}?release={self._session}", timeout_seconds=_left(until))
         except (TransportError, ConsulError) as error:
             answer = Answered(classify(self.errors, str(error)), error=str(error))
         else:
             answer = (
                 Answered("ok") if released is True else Answered("fail", held=False, error="not held by the session")
             )
-        self._destroy()
+        self._destroy(until)
         return answer
 
     @property

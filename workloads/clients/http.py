@@ -16,10 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from workloads.clients.sockets import MOST_BYTES, Bounded, TooLong
+
 if TYPE_CHECKING:
     import ssl
 
 Address = tuple[Any, ...]
+CHUNK = 65536
 
 
 class TransportError(Exception):
@@ -29,7 +32,7 @@ class TransportError(Exception):
     send        it broke while sending: the server may have read all of it
     timeout     sent, and no answer within the deadline
     disconnect  sent, and the connection ended before the answer was complete
-    garbage     an answer that is no HTTP, or no JSON where JSON was due
+    garbage     an answer that is no HTTP, or no JSON where JSON was due, or longer than any would be
     """
 
     def __init__(self, kind: str, detail: str) -> None:
@@ -114,22 +117,41 @@ class _Connection(http.client.HTTPConnection):
 
     auto_open = 0
 
-    def __init__(self, host: str, port: int, sock: socket.socket) -> None:
+    def __init__(self, host: str, port: int, bounded: Bounded) -> None:
         super().__init__(host, port)
+        self.bounded = bounded
+        sock: Any = bounded  # which has all that the library asks of one
         self.sock = sock
+
+
+def _body(response: http.client.HTTPResponse) -> bytes:
+    """All of it, read in pieces: the length that it announces is only believed as it comes."""
+    pieces = []
+    while piece := response.read(CHUNK):
+        pieces.append(piece)
+    if response.length:  # read in pieces it ends without a word where the connection did
+        raise http.client.IncompleteRead(b"".join(pieces), response.length)
+    return b"".join(pieces)
 
 
 class HttpClient:
     """Requests to one of several servers at a time, over a connection that is kept.
 
     After a request without an answer the connection is given up and the *next* request goes to the next server; each
-    such switch is counted. `headers` go with each request. Not safe for two threads at once.
+    such switch is counted. `headers` go with each request. An answer may have `most_bytes`. Not safe for two threads at
+    once.
     """
 
-    def __init__(self, endpoints: Sequence[tuple[str, int]], counters: Counter[str], tls: Tls | None = None) -> None:
+    def __init__(
+        self,
+        endpoints: Sequence[tuple[str, int]],
+        counters: Counter[str],
+        tls: Tls | None = None,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
         self._endpoints = list(endpoints)
         self._targets = [resolve(host, port) for host, port in endpoints]
-        self._at = 0
+        self._at, self._most_bytes = 0, most_bytes
         self._connection: _Connection | None = None
         self._counters = counters
         self._names = {} if tls is None else tls.names
@@ -145,12 +167,14 @@ class HttpClient:
 
     def open(self, timeout_seconds: float) -> socket.socket:
         """A connection of one's own to that server, or TransportError `connect`: nothing was sent."""
+        deadline = time.monotonic() + timeout_seconds
         sock = connect(self._targets[self._at], timeout_seconds)
         if self._context is None:
             return sock
         host, port = self._endpoints[self._at]
         name = self._names.get(host, host)
-        try:  # the deadline of the connection holds for each step of the handshake
+        try:  # a socket's time-out is one for the whole of a handshake
+            sock.settimeout(max(deadline - time.monotonic(), 0.001))
             return self._context.wrap_socket(sock, server_hostname=name)
         except (OSError, ValueError) as error:
             sock.close()
@@ -169,29 +193,32 @@ class HttpClient:
             self._counters["endpoint_switches"] += 1
 
     def request(self, method: str, path: str, body: bytes | None, timeout_seconds: float) -> tuple[int, bytes]:
-        """Status and body of the answer, within one deadline. TransportError when none came."""
+        """Status and body of the answer, all of it within one deadline. TransportError when none came."""
         deadline = time.monotonic() + timeout_seconds
         stage = "connect"
         try:
             if self._connection is None:
                 host, port = self._endpoints[self._at]
-                self._connection = _Connection(host, port, self.open(timeout_seconds))
+                made = Bounded(self.open(timeout_seconds), timeout_seconds, self._most_bytes)
+                self._connection = _Connection(host, port, made)
             connection = self._connection
             stage = "send"
-            connection.sock.settimeout(max(deadline - time.monotonic(), 0.001))
+            connection.bounded.begin(max(deadline - time.monotonic(), 0.001))
             kind_of_body = {"Content-Type": "application/json"} if body is not None else {}
             connection.request(method, path, body, {**kind_of_body, **self.headers})
             stage = "answer"
-            connection.sock.settimeout(max(deadline - time.monotonic(), 0.001))
             response = connection.getresponse()
-            payload = response.read()
+            payload = _body(response)
         except TransportError:
             self.next_endpoint()
             raise
         except TimeoutError as error:
             self.next_endpoint()
             kind = "send" if stage == "send" else "timeout"
-            raise TransportError(kind, f"no answer within {timeout_seconds:.2f} s") from error
+            raise TransportError(kind, f"no whole answer within {timeout_seconds:.2f} s") from error
+        except TooLong as error:
+            self.next_endpoint()
+            raise TransportError("garbage", str(error)) from error
         except (OSError, http.client.HTTPException) as error:
             self.next_endpoint()
             closed = isinstance(error, OSError | http.client.IncompleteRead)

@@ -11,31 +11,16 @@ import os
 import random
 from collections import Counter
 from collections.abc import Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any
 
 import redis
-from redis.connection import Connection
-from redis.exceptions import (
-    AuthenticationError,
-    BusyLoadingError,
-    ClusterDownError,
-    MasterDownError,
-    NoPermissionError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-)
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from workloads.clients.base import Acquired, Answered, ClientConfig, Outcome, classify
 from workloads.clients.http import Tls, resolve
+from workloads.clients.resp import Resp, refusal, words_of
 from workloads.clocks import Flag, Stamp
-
-if TYPE_CHECKING:
-    import ssl
 
 ACQUIRE = """
 if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
@@ -67,36 +52,9 @@ ERRORS: Mapping[str, Outcome] = {
     "*": "info",
 }
 
-# redis-py cuts the code off the texts of the refusals that it has a class for.
-CODES: Mapping[type[RedisError], str] = {
-    AuthenticationError: "NOAUTH",
-    BusyLoadingError: "LOADING",
-    ClusterDownError: "CLUSTERDOWN",
-    MasterDownError: "MASTERDOWN",
-    NoPermissionError: "NOPERM",
-    OutOfMemoryError: "OOM",
-    ReadOnlyError: "READONLY",
-}
-
 
 class CallError(Exception):
     """A command without a usable answer; begins with a kind of the error table."""
-
-
-class _TlsConnection(Connection):
-    """A connection that speaks TLS, by a context of ours: redis-py's own takes files."""
-
-    def __init__(self, context: ssl.SSLContext, server_name: str, **keys: Any) -> None:
-        super().__init__(**keys)  # type: ignore[no-untyped-call]
-        self._context, self._server_name = context, server_name
-
-    def _connect(self) -> Any:
-        sock: Any = super()._connect()  # type: ignore[no-untyped-call]
-        try:
-            return self._context.wrap_socket(sock, server_hostname=self._server_name)
-        except OSError:
-            sock.close()
-            raise
 
 
 class RedisLock:
@@ -132,57 +90,46 @@ class RedisLock:
 
     def _connect_to(self, host: str, port: int) -> None:
         """From now on, to this Redis."""
-        _, address = resolve(host, port)
-        # The connection itself, below redis-py's client: that one retries, pools and health-checks behind one's back.
-        connection: Any = Connection
-        if self._tls is not None and self._context is not None:
-            connection = partial(_TlsConnection, self._context, self._tls.names.get(host, host))
-        self._connection = connection(
-            host=address[0],
-            port=port,
-            socket_timeout=self._operation,
-            socket_connect_timeout=self._operation,
-            protocol=2,
-            driver_info=None,
-            redis_connect_func=self._greet,
-        )
+        self._connection = self._to(host, port, self._user, self._password)
         self._endpoint = f"{host}:{port}"
 
-    def _greet(self, connection: Any) -> None:
-        """On a fresh connection: the password, and nothing else that redis-py would say. Raises RedisError."""
-        connection._parser.on_connect(connection)
-        if self._password:
-            who = () if self._user is None else (self._user,)
-            connection.send_command("AUTH", *who, self._password, check_health=False)
-            connection.read_response()
+    def _to(self, host: str, port: int, user: str | None, password: str | None) -> Resp:
+        """A connection to there, in TLS where that is spoken; it is made when it is needed."""
+        name = None if self._tls is None else self._tls.names.get(host, host)
+        return Resp(resolve(host, port), user=user, password=password, context=self._context, server_name=name)
 
     def connect(self, timeout_seconds: float) -> str | None:
         """Nothing to do before the first command."""
         return None
 
     def _script(self, script: str, keys: tuple[str, ...], *arguments: str | int) -> int:
-        """Run one script on one connection, once. CallError without an answer or with a refusal."""
+        """Run one script, once, within the deadline of an operation. CallError without an answer or with a refusal."""
+        self._connection.begin(self._operation)
+        return self._run(script, keys, *arguments)
+
+    def _run(self, script: str, keys: tuple[str, ...], *arguments: str | int) -> int:
+        """The same, within what that deadline has left."""
         if not self._connection.is_connected:
             try:
-                self._connection.connect()
+                self._connection.open()
             except RedisError as error:
-                raise CallError(f"connect: {error}") from error
+                raise CallError(f"connect: {refusal(error) or words_of(error)}") from error
             self.counters["reconnects"] += 1
         try:
-            self._connection.send_command("EVAL", script, len(keys), *keys, *arguments, check_health=False)
+            self._connection.send("EVAL", script, len(keys), *keys, *arguments)
         except RedisError as error:
-            raise CallError(f"send: {error}") from error
+            raise CallError(f"send: {words_of(error)}") from error
         try:
-            return int(self._connection.read_response())
+            return int(self._connection.read())
         except RedisError as error:
-            code = next((code for kind, code in CODES.items() if isinstance(error, kind)), None)
-            if code is not None:
-                raise CallError(f"{code} {error}") from error
-            if isinstance(error, ResponseError):
-                raise CallError(str(error)) from error
-            self._connection.disconnect()
+            if (refused := refusal(error)) is not None:
+                raise CallError(refused) from error
+            self._connection.drop()
             kind = {RedisTimeoutError: "timeout", RedisConnectionError: "disconnect"}.get(type(error), "garbage")
-            raise CallError(f"{kind}: {error}") from error
+            raise CallError(f"{kind}: {words_of(error)}") from error
+        except (ValueError, TypeError) as error:
+            self._connection.drop()
+            raise CallError(f"garbage: {error}") from error
 
     def acquire(self, wait_seconds: float, cancelled: Flag) -> Acquired:
         """See `LockClient.acquire`."""
@@ -234,4 +181,4 @@ class RedisLock:
 
     def close(self) -> None:
         """See `LockClient.close`."""
-        self._connection.disconnect()
+        self._connection.drop()

@@ -12,21 +12,21 @@ else it is given back.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from redis.connection import Connection
 from redis.exceptions import RedisError
 
 from workloads.clients.base import Acquired, ClientConfig, Outcome
-from workloads.clients.http import resolve
 from workloads.clients.redis import ERRORS as REDIS_ERRORS
 from workloads.clients.redis import RELEASE, CallError, RedisLock
+from workloads.clients.resp import refusal, words_of
 from workloads.clocks import Stamp
 
 ERRORS: Mapping[str, Outcome] = {
     **REDIS_ERRORS,
     # Nobody could say where the primary is, so nothing was sent.
     "sentinels": "fail",
+    # It is where no way leads, so nothing was sent.
+    "no way": "fail",
 }
 
 SENTINEL_SHARE = 1 / 4
@@ -34,7 +34,10 @@ SENTINEL_SHARE = 1 / 4
 
 
 class RedisSentinelLock(RedisLock):
-    """See the module. `settings`: endpoints (the Sentinels), group, wait, and those of `RedisLock`."""
+    """See the module. `settings`: endpoints (the Sentinels), group, wait, and those of `RedisLock`, which are for the
+    Redis; `sentinel_user` and `sentinel_password` for the Sentinels. Where the Redis are reached in another place than
+    the Sentinels say, `ways`: "address:port" as they say it -> (host, port).
+    """
 
     name = "redis-sentinel"
     errors = ERRORS
@@ -44,67 +47,74 @@ class RedisSentinelLock(RedisLock):
         self.counters.update(sentinel_switches=0, primary_changes=0, too_few_replicas=0)
         self._group = str(config.settings["group"])
         self._wait = int(config.settings.get("wait", 0))
-        self._sentinels = [
-            self._open(host, port, self._operation * SENTINEL_SHARE) for host, port in config.endpoints()
-        ]
+        self._ways: Mapping[str, tuple[str, int]] | None = config.settings.get("ways")
+        self._primary_is = ""
+        user, password = config.settings.get("sentinel_user"), config.settings.get("sentinel_password")
+        self._sentinels = [self._to(host, port, user, password) for host, port in config.endpoints()]
 
     def _begin(self, config: ClientConfig) -> None:
         """No Redis is known before a Sentinel was asked."""
         self._endpoint = ""
 
-    def _open(self, host: str, port: int, seconds: float) -> Any:
-        connection: Any = Connection
-        return connection(
-            host=resolve(host, port)[1][0],
-            port=port,
-            socket_timeout=seconds,
-            socket_connect_timeout=seconds,
-            protocol=2,
-            driver_info=None,
-            redis_connect_func=lambda made: made._parser.on_connect(made),
-        )
-
     def _primary(self) -> str:
-        """Where the primary is, by the first Sentinel that says so; "address:port". CallError when none does."""
+        """Where the primary is, by the first Sentinel that says so; "address:port". CallError when none does.
+
+        All of them together within an operation's time.
+        """
         problems = []
+        until = Stamp.now().mono + self._operation
         for _ in self._sentinels:
             sentinel = self._sentinels[0]
+            left = until - Stamp.now().mono
+            if left <= 0:
+                break
             try:
-                if not sentinel.is_connected:
-                    sentinel.connect()
-                sentinel.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._group, check_health=False)
-                told = sentinel.read_response()
+                sentinel.begin(min(self._operation * SENTINEL_SHARE, left))
+                told = sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._group)
                 if isinstance(told, list) and len(told) == 2:
                     return f"{told[0].decode()}:{int(told[1])}"
                 problems.append(f"{sentinel.host}: {told!r}")
-            except (RedisError, OSError, ValueError) as error:
+            except RedisError as error:
+                problems.append(f"{sentinel.host}: {refusal(error) or words_of(error)}")
+            except (ValueError, TypeError, AttributeError) as error:  # two of something else
                 problems.append(f"{sentinel.host}: {error}")
-            sentinel.disconnect()
+            sentinel.drop()
             self._sentinels.append(self._sentinels.pop(0))
             self.counters["sentinel_switches"] += 1
         raise CallError(f"sentinels: {'; '.join(problems)}")
 
     def _script(self, script: str, keys: tuple[str, ...], *arguments: str | int) -> int:
+        """See `RedisLock._script`; to find the primary takes of the same deadline."""
+        began = Stamp.now().mono
         primary = self._primary()
-        if primary != self._endpoint:
-            if self._endpoint:
+        if primary != self._primary_is:
+            if self._primary_is:
                 self.counters["primary_changes"] += 1
-                self._connection.disconnect()
+                self._connection.drop()
+            self._primary_is = ""
+            self._connect_to(*self._way_to(primary))
+            self._primary_is = self._endpoint = primary
+        self._connection.begin(max(self._operation - (Stamp.now().mono - began), self._operation * SENTINEL_SHARE))
+        return self._run(script, keys, *arguments)
+
+    def _way_to(self, primary: str) -> tuple[str, int]:
+        if self._ways is None:
             host, _, port = primary.rpartition(":")
-            self._connect_to(host, int(port))
-        return super()._script(script, keys, *arguments)
+            return host, int(port)
+        if primary not in self._ways:
+            raise CallError(f"no way to the primary {primary}, which was not there when the trial began")
+        host, number = self._ways[primary]
+        return str(host), int(number)
 
     def _granted(self, token: int, sent: Stamp) -> Acquired:
         """Believed once so many replicas have it, where that is asked for."""
         if self._wait:
             try:
-                self._connection.send_command(
-                    "WAIT", self._wait, max(1, round(self._operation * 500)), check_health=False
-                )
-                have = int(self._connection.read_response())
-            except (OSError, RedisError, ValueError) as error:
-                self._connection.disconnect()
-                return Acquired("info", error=f"wait: {error}")
+                self._connection.begin(self._operation)
+                have = int(self._connection.ask("WAIT", self._wait, max(1, round(self._operation * 500))))
+            except (RedisError, ValueError, TypeError) as error:
+                self._connection.drop()
+                return Acquired("info", error=f"wait: {words_of(error)}")
             if have < self._wait:
                 self.counters["too_few_replicas"] += 1
                 return self._give_back(f"wait: {have} of {self._wait} replicas have it")
@@ -121,11 +131,11 @@ class RedisSentinelLock(RedisLock):
     @property
     def doubtful(self) -> bool:
         """See `LockClient.doubtful`."""
-        return not self._endpoint or super().doubtful
+        return not self._primary_is or super().doubtful
 
     def close(self) -> None:
         """See `LockClient.close`."""
         for sentinel in self._sentinels:
-            sentinel.disconnect()
-        if self._endpoint:
+            sentinel.drop()
+        if self._primary_is:
             super().close()
