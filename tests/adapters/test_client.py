@@ -12,7 +12,7 @@ import pytest
 
 from tests.adapters.stage import Stage, paper
 from tests.workloads.scripted import pause
-from workloads.adapters import wire
+from workloads.adapters.examine import EVERY
 from workloads.clients.base import ClientUnusable
 
 DOCS = Path(__file__).parents[2] / "docs" / "adapters.md"
@@ -40,7 +40,7 @@ def told(events: list[dict[str, Any]], f: str) -> list[str]:
 def test_the_rules_stand_on_the_page_as_they_are_in_the_code() -> None:
     """Somebody who writes an adapter reads the page; a message names the rule."""
     rows = dict(re.findall(r"^\| `([a-z0-9-]+)` \| (.+) \|$", DOCS.read_text(), re.MULTILINE))
-    assert {name: rows.get(name) for name in wire.RULES} == wire.RULES
+    assert {name: rows.get(name) for name in EVERY} == EVERY
 
 
 def test_what_it_says_unasked_is_told_of_the_past(tmp_path: Path) -> None:

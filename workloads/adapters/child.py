@@ -90,6 +90,8 @@ class Child:
         self._told = threading.Lock()
         self._breach: Breach | None = None
         self._mark = secrets.token_hex(8)
+        self.left_behind: list[int] = []
+        """What it had started and was still there when it had left by itself."""
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         try:
@@ -182,6 +184,7 @@ class Child:
         left = True
         try:
             self._process.wait(seconds)
+            self.left_behind = marked(self._mark)
         except subprocess.TimeoutExpired:
             left = False
         self.kill()
@@ -202,6 +205,19 @@ class Child:
             for pid in left:
                 with contextlib.suppress(ChildProcessError):  # not ours to bury: its parent lives
                     os.waitpid(pid, 0)
+
+
+def children_of(root: int) -> list[int]:
+    """A process and all that came of it, parents first."""
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):  # gone meanwhile
+                parents[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
+    found = [root]
+    for pid in found:  # it grows meanwhile
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
 
 
 def marked(mark: str) -> list[int]:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,11 @@ class Adapter:
         self._heard = Flag()
         """What is awaited is there: the hello, the answer to the open command; or a breach, for good."""
         self._hello: wire.Hello | None = None
-        self._breach: Breach | None = None
+        self.breach: Breach | None = None
+        """The first rule that it broke."""
+        self._reading = threading.Lock()
+        self._came: list[Stamp] | None = None
+        """When each line came that is left unread, while it is."""
         self._begun = False
         self._number = 0
         self._open: tuple[int, str] | None = None
@@ -82,7 +87,9 @@ class Adapter:
             self._child.send(self._config_line())
             hello = self._await_hello()
         except Breach as breach:
-            raise ClientUnusable(f"the adapter broke the protocol: {breach}") from None
+            unusable = ClientUnusable(f"the adapter broke the protocol: {breach}")
+            unusable.breach = (breach.rule, breach.what)
+            raise unusable from None
         self.library, self.errors = str(hello), hello.errors
         self.has_tokens, self.expires = hello.tokens, hello.expires
         self.renewals_seen = hello.renewals != "unseen"
@@ -94,6 +101,7 @@ class Adapter:
                 "renewals": hello.renewals,
             }
         }
+        self.renewals = hello.renewals
         self.renews_itself = hello.renewals != "asked"
         self.renew_every_seconds = hello.renew_every or config.ttl_seconds / 3
 
@@ -114,8 +122,8 @@ class Adapter:
         try:
             if not self._await(self._heard, HELLO_SECONDS, None):
                 self._child.breach(Breach("says-hello", f"it said no hello within {HELLO_SECONDS:g} s"))
-            if self._breach is not None:
-                raise self._breach
+            if self.breach is not None:
+                raise self.breach
         except BaseException:
             self._child.kill()
             raise
@@ -136,7 +144,23 @@ class Adapter:
 
     # -- what it says; all of it on the one thread that reads it
 
+    @contextmanager
+    def unread(self, came: list[Stamp]) -> Iterator[None]:
+        """Meanwhile nothing that it writes is read, as if we were frozen; `came` gets the stamp of the first line that
+        waits.
+        """
+        with self._reading:
+            self._came = came
+            yield
+            self._came = None
+
     def _line(self, text: bytes) -> None:
+        if (came := self._came) is not None:
+            came.append(Stamp.now())
+        with self._reading:
+            self._taken(text)
+
+    def _taken(self, text: bytes) -> None:
         said = wire.read(text)
         if self._hello is None:
             self._hello = wire.hello(said)
@@ -202,7 +226,7 @@ class Adapter:
 
     def _broken(self, breach: Breach) -> None:
         with self._turn:
-            self._breach = breach
+            self.breach = breach
             self._heard.set()
         if self._begun:
             self._child.kill()
@@ -218,7 +242,7 @@ class Adapter:
         """
         heard = Flag()
         with self._turn:
-            if self._breach is not None:
+            if self.breach is not None:
                 heard.close()
                 return None
             self._number += 1
@@ -238,13 +262,13 @@ class Adapter:
 
     def connect(self, timeout_seconds: float) -> str | None:
         """See `LockClient.connect`. Whether it reaches its service shows at its first acquire."""
-        return None if self._breach is None else f"the adapter broke the protocol: {self._breach}"
+        return None if self.breach is None else f"the adapter broke the protocol: {self.breach}"
 
     def acquire(self, wait_seconds: float, cancelled: Flag) -> Acquired:
         """See `LockClient.acquire`."""
         told = self._command("acquire", wait_seconds, cancelled, wait=round(wait_seconds, 3))
         if told is None:
-            if self._breach is None:
+            if self.breach is None:
                 self.counters["acquires_cut_off"] += 1
                 self._child.end(0.0)  # what it would be granted from here on nobody would give back
             return Acquired("info", error="the adapter was ended while it waited")
@@ -274,6 +298,20 @@ class Adapter:
     def doubtful(self) -> bool:
         """Never: an adapter has no word for it."""
         return False
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._child.pid
+
+    @property
+    def left_behind(self) -> list[int]:
+        """What it had started and was still there after it had left by itself; it is gone by now."""
+        return self._child.left_behind
+
+    def end(self) -> None:
+        """End it at once."""
+        self._child.kill()
 
     def close(self) -> None:
         """See `LockClient.close`. One that doesn't leave when its stdin ends is killed, and counted."""

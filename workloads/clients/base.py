@@ -88,7 +88,11 @@ class Unasked(Protocol):
 
 
 class ClientUnusable(RuntimeError):
-    """A client that can't even be made. Its text says why, for the user."""
+    """A client that can't even be made. Its text says why, for the user; `breach` is the rule of the adapter protocol
+    that was broken, and how, where it was one.
+    """
+
+    breach: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
