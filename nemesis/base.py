@@ -11,7 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from harness.runtime.base import ServiceSpec
 from harness.systems.base import Leadership, LeaseTerms
+from harness.systems.operating import Held, Joining
 from harness.systems.roles import Role
 from nemesis.bite import Bite, SeenHold, SeenRequest, SeenWait
 from nemesis.topology import Electorate
@@ -68,6 +70,31 @@ class Environment(Protocol):
 
     def hand_over(self, leader: str) -> str:
         """Order, as an operator does, that another server leads; what was ordered. AgentError when it is refused."""
+
+    def owned(self) -> Held | None:
+        """Who holds the lock by the service's own word, asked of it this instant; None: nobody.
+
+        AgentError when nobody answers, or the system tells no operator.
+        """
+
+    def unlock(self, held: Held, way: str | None) -> str:
+        """Take the lock away from this owner, as an operator does; what was ordered. `way`: one of the system's, None
+        = its usual. AgentError when it is refused.
+        """
+
+    def members(self, but: Collection[str] = ()) -> Sequence[str]:
+        """The servers that are members of the cluster, by the word of all others than `but`. AgentError without one."""
+
+    def leave(self, node: str) -> str:
+        """Order that a server is a member no more; what was ordered. From here on its end is ours. AgentError when it
+        is refused.
+        """
+
+    def admit(self, node: str) -> Joining:
+        """Tell the others that it comes again; how it is to be started. AgentError when they refuse."""
+
+    def admitted(self, node: str) -> str:
+        """What is to be ordered once it runs again; what was ordered. AgentError when it is refused."""
 
     def electorate(self, led: str | None) -> Electorate:
         """Who decides who leads, and who can, when this one led."""
@@ -143,8 +170,12 @@ class Environment(Protocol):
     def contender_pids(self, node: str) -> Sequence[int]:
         """The process ids of the contender on this node, in the node's pid namespace."""
 
-    def restart_service(self, node: str, *, keep_data: bool, service: str | None = None) -> None:
-        """Start a killed service (None: the main one) again (the runtime's work); returns once it was started."""
+    def restart_service(
+        self, node: str, *, keep_data: bool, service: str | None = None, spec: ServiceSpec | None = None
+    ) -> None:
+        """Start a killed service (None: the main one) again (the runtime's work), from another spec where there is one;
+        returns once it was started.
+        """
 
     def restart_contender(self, node: str) -> None:
         """Start the contender that was killed on this node again, under its number; returns once it is at work.
@@ -206,6 +237,16 @@ class Fault(Protocol):
 
     def stop(self, env: Environment) -> Stopped:
         """Undo, measure."""
+
+
+@runtime_checkable
+class Fits(Protocol):
+    """A fault whose parameters fit one system and not another."""
+
+    def unfit(self, system: Any) -> str | None:
+        """None when they fit this one (an instance), else what is wrong with them, as a sentence. Asked before anything
+        starts, of cells that `sensible` has let pass.
+        """
 
 
 @runtime_checkable

@@ -149,6 +149,13 @@ class Kill(Watched):
             for part in self._hit.parts(env, node):
                 if node in self._old or not self._running(env, node, part):
                     env.restart_service(node, keep_data=self.keep_data, service=part)
+        except FencepostError as error:  # one server that doesn't come back must not keep the others from it
+            return {"error": str(error)}
+        return self._seen_back(env, node)
+
+    def _seen_back(self, env: Environment, node: str) -> dict[str, Any]:
+        """What runs on a node that was started again, and when it took clients; or the `error`."""
+        try:
             end = time.monotonic() + BACK_SECONDS
             fresh: list[dict[str, Any]] = []
             for part in self._hit.parts(env, node):
@@ -159,7 +166,7 @@ class Kill(Watched):
                     time.sleep(POLL_SECONDS)
                 fresh += found
             back_ns = self._takes_clients(env, node, end)
-        except FencepostError as error:  # one server that doesn't come back must not keep the others from it
+        except FencepostError as error:
             return {"error": str(error)}
         return {"processes": fresh, "back_ns": back_ns} if back_ns is not None else {"processes": fresh}
 

@@ -52,6 +52,8 @@ class ServiceSpec:
     `files` are written into the container before it first starts (absolute path -> content, root's, mode 0644).
     `command` replaces the image's CMD (not its entrypoint). `tmpfs` paths are memory, writable by every user, and empty
     at each start of the service: what a killed service shall find again does not belong there.
+
+    `data` are the folders in which it keeps what it must find again, should it once be started from another spec.
     """
 
     image: str
@@ -61,6 +63,7 @@ class ServiceSpec:
     tmpfs: Sequence[str] = ()
     name: str = MAIN
     port: int | None = None
+    data: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -179,8 +182,13 @@ class Node(Protocol):
         The first one is the main one. HarnessError when the node has one of that name already.
         """
 
-    def restart_service(self, *, keep_data: bool = True, service: str | None = None) -> None:
+    def restart_service(
+        self, *, keep_data: bool = True, service: str | None = None, spec: ServiceSpec | None = None
+    ) -> None:
         """Start a service again after it was killed; without its data it is created anew from the same spec.
+
+        With a `spec` it is that one from now on, of whatever image, its name kept; its data are then what lies in the
+        folders that the spec names (`ServiceSpec.data`), and its files are written anew.
 
         None here, and below, is the main one; HarnessError for a name that the node doesn't have.
         """

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import logging
+import posixpath
 import shlex
 import tarfile
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from typing import IO, Any
 
 from docker.errors import NotFound
 from docker.types import EndpointConfig, Healthcheck, LogConfig
@@ -191,20 +193,38 @@ class DockerNode:
             self.place.check()
             self._start(service.container)
 
-    def restart_service(self, *, keep_data: bool = True, service: str | None = None) -> None:
-        """Start a service again after it was killed; without its data it is created anew from the same spec."""
-        self._restart(self._the_service(service), keep_data)
-
-    def _restart(self, service: _Service, keep_data: bool) -> None:
+    def restart_service(
+        self, *, keep_data: bool = True, service: str | None = None, spec: ServiceSpec | None = None
+    ) -> None:
+        """Start a service again after it was killed; without its data it is created anew, and from another spec too."""
+        the = self._the_service(service)
         if keep_data:
-            self._wait_exited(service)
-        else:
-            service.earlier_logs += self._container_logs(service.container)
-            stayed = removal.remove_containers(self.engine, [service.container])
+            self._wait_exited(the)
+        if spec is None and keep_data:
+            self._start(the.container)
+            return
+        with ExitStack() as kept:
+            data = [self._copied(kept, the, path) for path in spec.data] if spec is not None and keep_data else []
+            the.earlier_logs += self._container_logs(the.container)
+            stayed = removal.remove_containers(self.engine, [the.container])
             if stayed:
-                raise HarnessError(f"the {service.part} on {self.name} can't be created anew: {stayed[0]}")
-            self._create_service(service)
-        self._start(service.container)
+                raise HarnessError(f"the {the.part} on {self.name} can't be created anew: {stayed[0]}")
+            the.spec = the.spec if spec is None else replace(spec, name=the.spec.name)
+            self._create_service(the)
+            for folder, archive in data:
+                with telling(f"putting {folder} of {the.container} back"):
+                    self.engine.api.put_archive(the.container, folder, archive)
+        self._start(the.container)
+
+    def _copied(self, kept: ExitStack, service: _Service, path: str) -> tuple[str, IO[bytes]]:
+        """A folder of a container, as (the folder that it lies in, a tar of it in a file), for as long as `kept` is."""
+        archive = kept.enter_context(tempfile.TemporaryFile(prefix="fencepost-"))  # noqa: SIM115
+        with telling(f"copying {path} of {service.container}"):
+            stream, _ = self.engine.api.get_archive(service.container, path)
+            for chunk in stream:
+                archive.write(chunk)
+        archive.seek(0)
+        return posixpath.dirname(path.rstrip("/")) or "/", archive
 
     def service_running(self, service: str | None = None) -> tuple[bool, str]:
         """Whether the service's main process runs, and the engine's word on it."""

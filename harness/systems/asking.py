@@ -53,10 +53,18 @@ def ask_all(servers: Sequence[A], question: Callable[[A], T]) -> dict[str, T | s
     return {name: future.result() if future in done else "silent" for name, future in asked.items()}
 
 
-def ask_json(server: Server, method: str, path: str, *, port: int, document: Any = None) -> Any:
+def ask_json(
+    server: Server,
+    method: str,
+    path: str,
+    *,
+    port: int,
+    document: Any = None,
+    timeout_seconds: float = LOOK_SECONDS,
+) -> Any:
     """One request with a JSON answer. AgentError, as for no answer, when the status isn't 200 or it is no JSON."""
     body = b"" if document is None else json.dumps(document).encode()
-    reply = server.http(method, path, port=port, body=body, timeout_seconds=LOOK_SECONDS)
+    reply = server.http(method, path, port=port, body=body, timeout_seconds=timeout_seconds)
     if reply.status != 200:
         raise AgentError(f"status {reply.status}: {reply.body[:120].decode(errors='replace').strip()}")
     try:

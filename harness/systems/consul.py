@@ -19,8 +19,10 @@ from typing import Any
 
 from harness.errors import UsageError
 from harness.runtime.base import ServiceSpec
+from harness.systems import consul_operator
 from harness.systems.asking import ask_all, ask_json, in_range, options, says
 from harness.systems.base import Leadership, LeaseTerms, Server, Settings
+from harness.systems.operating import Held, first_of
 
 PORT = 8500
 
@@ -67,6 +69,7 @@ class Consul:
     client = "consul"
     port = PORT
     healthy_within_seconds = 45.0
+    unlock_ways: Sequence[str] = ("session", "release", "key")
 
     def _values(self, settings: Settings) -> dict[str, Any]:
         values = options(settings, OPTIONS)
@@ -205,6 +208,14 @@ class Consul:
         newest = max(views, key=lambda view: view[1], default=None)
         leader, term = (None, None) if newest is None else (self._name(servers, newest[0]), newest[1])
         return Leadership(leader, self._said(servers, states), term)
+
+    def held(self, servers: Sequence[Server], lock: str) -> Held | None:
+        """See `Unlocks.held`."""
+        return first_of(servers, lambda server: consul_operator.held(server, PORT, lock))
+
+    def unlock(self, servers: Sequence[Server], held: Held, way: str) -> str:
+        """See `Unlocks.unlock`: `consul session destroy`, or what the command `consul kv` does to the key alone."""
+        return first_of(servers, lambda server: consul_operator.unlock(server, PORT, held, way))
 
     def version(self, server: Server) -> str:
         """See `System.version`."""

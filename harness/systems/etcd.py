@@ -16,10 +16,11 @@ from typing import Any
 
 from harness.errors import AgentError, UsageError
 from harness.runtime.base import ServiceSpec
-from harness.systems import etcd_attached
+from harness.systems import etcd_attached, etcd_operator
 from harness.systems.asking import ask_all, ask_json, b64, in_range, options, says
 from harness.systems.attached import Access, Found
 from harness.systems.base import Leadership, LeaseTerms, Server, Settings
+from harness.systems.operating import Held, Joining, first_of
 
 PORT = 2379
 PEER_PORT = 2380
@@ -60,6 +61,7 @@ class Etcd:
     client = "etcd"
     port = PORT
     healthy_within_seconds = 30.0
+    unlock_ways: Sequence[str] = ("key", "lease")
 
     def _options(self, settings: Settings) -> dict[str, Any]:
         values = options(settings, OPTIONS)
@@ -100,6 +102,7 @@ class Etcd:
         return {
             name: ServiceSpec(
                 image=settings.image,
+                data=(DATA,),
                 command=(
                     *("etcd", "--name", name),
                     *("--initial-advertise-peer-urls", f"http://{name}:{PEER_PORT}"),
@@ -226,6 +229,30 @@ class Etcd:
         order = {"targetID": members[others[-1]]}
         ask_json(told, "POST", "/v3/maintenance/transfer-leadership", port=PORT, document=order)
         return f"move-leader from {leader} to {others[-1]}"
+
+    def held(self, servers: Sequence[Server], lock: str) -> Held | None:
+        """See `Unlocks.held`: the oldest key below the lock's prefix, by a linearizable read."""
+        return first_of(servers, lambda server: etcd_operator.held(server, PORT, lock))
+
+    def unlock(self, servers: Sequence[Server], held: Held, way: str) -> str:
+        """See `Unlocks.unlock`: `etcdctl del` of the owner's key, whose lease lives on; or `etcdctl lease revoke`."""
+        return first_of(servers, lambda server: etcd_operator.unlock(server, PORT, held, way))
+
+    def members(self, servers: Sequence[Server]) -> list[str]:
+        """See `Reconfigures.members`."""
+        return [each["name"] for each in etcd_operator.members(servers, PORT) if each.get("name")]
+
+    def leave(self, servers: Sequence[Server], member: str) -> str:
+        """See `Reconfigures.leave`."""
+        return etcd_operator.remove(servers, PORT, member)
+
+    def admit(self, servers: Sequence[Server], member: str, spec: ServiceSpec) -> Joining:
+        """See `Reconfigures.admit`."""
+        return etcd_operator.add(servers, PORT, member, f"http://{member}:{PEER_PORT}", spec)
+
+    def admitted(self, servers: Sequence[Server], member: str) -> str:
+        """See `Reconfigures.admitted`: it has its vote since it was added."""
+        return "nothing more"
 
     def version(self, server: Server) -> str:
         """See `System.version`."""

@@ -17,6 +17,7 @@ from harness.systems import redis_attached
 from harness.systems.asking import LOOK_SECONDS, ask_all, options, says
 from harness.systems.attached import Access, Found
 from harness.systems.base import Leadership, LeaseTerms, Server, Settings
+from harness.systems.operating import PREFIX, Held, first_of
 
 PORT = 6379
 
@@ -52,6 +53,7 @@ class Redis:
     client = "redis"
     port = PORT
     healthy_within_seconds = 20.0
+    unlock_ways: Sequence[str] = ("key",)
 
     def _values(self, settings: Settings) -> dict[str, Any]:
         values = options(settings, OPTIONS)
@@ -128,6 +130,21 @@ class Redis:
             servers[0].name if len(servers) == 1 else None, {name: str(said) for name, said in seen.items()}
         )
 
+    def held(self, servers: Sequence[Server], lock: str) -> Held | None:
+        """See `Unlocks.held`. An array in Redis' protocol: `*2`, then each value behind its length."""
+        lines = first_of(servers, lambda server: self._ask(server, f"MGET {' '.join(lock_keys(lock))}")).split("\r\n")
+        if not lines or lines[0] != "*2":
+            raise AgentError(f"MGET was answered with {lines[:1]}")
+        values = [line for line in lines[1:] if not line.startswith("$") or line == "$-1"]
+        return held_of(lock, None if values[0] == "$-1" else values[0], values[1])
+
+    def unlock(self, servers: Sequence[Server], held: Held, way: str) -> str:
+        """See `Unlocks.unlock`."""
+        done = first_of(servers, lambda server: self._command(server, unlock_command(held)))
+        if done != ":1":
+            raise AgentError(f"{held.key} was gone already ({done})")
+        return f"DEL {held.key}"
+
     def version(self, server: Server) -> str:
         """See `System.version`."""
         data = self._ask(server, "INFO server")
@@ -159,3 +176,19 @@ class Redis:
 def quoted(text: str) -> str:
     """A word as Redis reads it in its configuration and in inline commands, whatever is in it."""
     return '"' + "".join(f"\\x{byte:02x}" for byte in text.encode(errors="surrogateescape")) + '"'
+
+
+def lock_keys(lock: str) -> tuple[str, str]:
+    """Where our client keeps a lock's owner, and the last token that was given out."""
+    return f"{PREFIX}:{{{lock}}}", f"{PREFIX}:{{{lock}}}:token"
+
+
+def held_of(lock: str, owner: str | None, token: str) -> Held | None:
+    """What these two keys say."""
+    return None if not owner else Held(lock_keys(lock)[0], owner, int(token))
+
+
+def unlock_command(held: Held) -> str:
+    """DEL, where the owner is still the one that was seen: nobody else's lock is meant."""
+    script = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
+    return f"EVAL {quoted(script)} 1 {held.key} {held.owner}"

@@ -22,7 +22,8 @@ from harness.errors import AgentError, UsageError
 from harness.runtime.base import ServiceSpec
 from harness.systems.asking import LOOK_SECONDS, ask_all, in_range, options, says
 from harness.systems.base import Leadership, LeaseTerms, Server, Settings
-from harness.systems.redis import CLIENT_PAUSE_SECONDS, KEPT, PERSISTENCE, quoted
+from harness.systems.operating import Held
+from harness.systems.redis import CLIENT_PAUSE_SECONDS, KEPT, PERSISTENCE, held_of, lock_keys, quoted, unlock_command
 from harness.systems.roles import Quorum, Role
 
 PORT = 6379
@@ -68,6 +69,7 @@ class RedisSentinel:
     client = "redis-sentinel"
     port = SENTINEL_PORT
     healthy_within_seconds = 30.0
+    unlock_ways: Sequence[str] = ("key",)
     roles: Sequence[Role] = (
         Role(
             "primary",
@@ -348,6 +350,27 @@ class RedisSentinel:
                 return f"SENTINEL FAILOVER, taken by the Sentinel on {server.name}"
             refused.append(f"{server.name}: {' '.join(told)}")
         raise AgentError(f"no Sentinel took a failover: {'; '.join(refused)}")
+
+    def held(self, servers: Sequence[Server], lock: str) -> Held | None:
+        """See `Unlocks.held`: what the primary says, which may be news to its replicas."""
+        (told,) = self._ask(self._primary(servers), REDIS, f"MGET {' '.join(lock_keys(lock))}")
+        if len(told) != 2:
+            raise AgentError(f"MGET was answered with {told[:3]}")
+        return held_of(lock, told[0], told[1])
+
+    def unlock(self, servers: Sequence[Server], held: Held, way: str) -> str:
+        """See `Unlocks.unlock`: DEL, at the primary."""
+        (told,) = self._ask(self._primary(servers), REDIS, unlock_command(held))
+        if told != ["1"]:
+            raise AgentError(f"{held.key} was gone already ({' '.join(told)})")
+        return f"DEL {held.key}"
+
+    def _primary(self, servers: Sequence[Server]) -> Server:
+        leader = self.leadership(servers).leader
+        for server in servers:
+            if server.name == leader:
+                return server
+        raise AgentError("no Sentinel names a primary")
 
     def version(self, server: Server) -> str:
         """See `System.version`."""

@@ -15,8 +15,10 @@ from typing import Any
 
 from harness.errors import AgentError, UsageError
 from harness.runtime.base import ServiceSpec
+from harness.systems import jute, zookeeper_operator
 from harness.systems.asking import LOOK_SECONDS, ask_all, in_range, options, says
 from harness.systems.base import Leadership, LeaseTerms, Server, Settings
+from harness.systems.operating import Held, first_of
 
 PORT = 2181
 PEER_PORT = 2888
@@ -35,8 +37,6 @@ OPTIONS: Mapping[str, tuple[type, Any]] = {
 
 # The first compiler alone, a small collector and the class archive: half the CPU of a start. Nothing else changes.
 JVM_FLAGS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -Djava.net.preferIPv4Stack=true"
-
-NODE_EXISTS = -110
 
 COMMIT_SECONDS = 0.1
 """The end of a session that a quorum agrees to, and the watch that tells the next in line."""
@@ -57,6 +57,7 @@ class ZooKeeper:
     client = "zookeeper"
     port = PORT
     healthy_within_seconds = 60.0
+    unlock_ways: Sequence[str] = ("node",)
 
     def _options(self, settings: Settings) -> dict[str, Any]:
         values = options(settings, OPTIONS)
@@ -171,20 +172,11 @@ class ZooKeeper:
         """A session, an ephemeral node in it, and its end, in ZooKeeper's own protocol: a quorum agrees to each of
         them.
         """
-        path = f"/fencepost-healthy-{server.name}".encode()
-        world = struct.pack(">ii", 1, 31) + _buffer(b"world") + _buffer(b"anyone")  # one ACL: all rights for all
-        connect = struct.pack(">iqiq", 0, 0, 10_000, 0) + _buffer(bytes(16)) + b"\0"
-        create = struct.pack(">ii", 1, 1) + _buffer(path) + _buffer(b"") + world + struct.pack(">i", 1)
-        close = struct.pack(">ii", 2, -11)
-        payload = b"".join(_buffer(part) for part in (connect, create, close))
-        frames = _frames(server.tcp(payload, port=PORT, timeout_seconds=LOOK_SECONDS))
-        if len(frames) < 2 or len(frames[0]) < 16 or len(frames[1]) < 16:
-            raise AgentError(f"{len(frames)} of 3 answers")
-        _, timeout, session = struct.unpack(">iiq", frames[0][:16])
-        _, _, error = struct.unpack(">iqi", frames[1][:16])
-        if timeout <= 0 or session == 0:
-            raise AgentError("no session")
-        if error not in (0, NODE_EXISTS):
+        path = f"/fencepost-healthy-{server.name}"
+        anyone = jute.WORLD + jute.text("world") + jute.text("anyone")
+        create = jute.text(path) + jute.buffer(b"") + anyone + struct.pack(">i", 1)  # 1: ephemeral
+        ((error, _),) = jute.ask(server, PORT, [(jute.CREATE, create)])
+        if error not in (jute.OK, jute.NODE_EXISTS):
             raise AgentError(f"create was answered with error {error}")
 
     def _said(self, states: Mapping[str, tuple[str, int, str] | str]) -> dict[str, str]:
@@ -201,6 +193,14 @@ class ZooKeeper:
         newest = max(leaders, key=lambda name: leaders[name]) if leaders else None
         return Leadership(newest, self._said(states), None if newest is None else leaders[newest])
 
+    def held(self, servers: Sequence[Server], lock: str) -> Held | None:
+        """See `Unlocks.held`."""
+        return first_of(servers, lambda server: zookeeper_operator.held(server, PORT, lock))
+
+    def unlock(self, servers: Sequence[Server], held: Held, way: str) -> str:
+        """See `Unlocks.unlock`: `zkCli.sh delete` of the owner's node."""
+        return first_of(servers, lambda server: zookeeper_operator.unlock(server, PORT, held, way))
+
     def version(self, server: Server) -> str:
         """See `System.version`."""
         return self._state(server)[2]
@@ -208,20 +208,3 @@ class ZooKeeper:
     def client_config(self, settings: Settings, nodes: Mapping[str, Sequence[str]]) -> dict[str, Any]:
         """See `System.client_config`."""
         return {"endpoints": [[name, PORT] for name in nodes]}
-
-
-def _buffer(data: bytes) -> bytes:
-    """Bytes with their length before them, as ZooKeeper's protocol has buffers, strings and whole messages."""
-    return struct.pack(">i", len(data)) + data
-
-
-def _frames(data: bytes) -> list[bytes]:
-    """The whole messages in a stream; a last one that is cut off is left out."""
-    frames = []
-    while len(data) >= 4:
-        (length,) = struct.unpack(">i", data[:4])
-        if length < 0 or len(data) < 4 + length:
-            break
-        frames.append(data[4 : 4 + length])
-        data = data[4 + length :]
-    return frames

@@ -58,9 +58,12 @@ def check(config: Asked, options: Mapping[str, Any], bad: Callable[[str, str], C
 
 def not_offered(kind: str, target: str, options: Mapping[str, Any]) -> str | None:
     """None for a fault that hits contenders alone, else which there are."""
-    if kind == "none" or (on_contender(target) and options.get("away_from") != "leader"):
+    if _asks(kind):
+        what = "it orders servers about"
+    elif kind == "none" or (on_contender(target) and options.get("away_from") != "leader"):
         return None
-    what = "away_from=leader asks who leads" if on_contender(target) else "it hits servers"
+    else:
+        what = "away_from=leader asks who leads" if on_contender(target) else "it hits servers"
     return f"{what}, and those at endpoints aren't ours; what is offered there: {', '.join(offered())}"
 
 
@@ -70,5 +73,11 @@ def offered() -> list[str]:
     for listed in faults.combinations():
         if listed.kind == "none":
             names.append("none")
-        names += [faults.name_of(listed.kind, target) for target in listed.targets if on_contender(target)]
+        if not _asks(listed.kind):
+            names += [faults.name_of(listed.kind, target) for target in listed.targets if on_contender(target)]
     return names
+
+
+def _asks(kind: str) -> bool:
+    """Whether a fault gives the servers orders, whomever it is aimed at."""
+    return bool(getattr(registry.load("faults", kind), "orders_servers", False))

@@ -12,6 +12,7 @@ from harness.errors import HarnessError
 from harness.runtime.base import Node, NodeSpec, Runtime
 from harness.systems import roles
 from harness.systems.base import Settings, System
+from harness.systems.operating import LOCK
 from harness.trial import attachment, resource
 from harness.trial.attached import AttachedCluster
 from harness.trial.attachment import Attachment
@@ -161,7 +162,7 @@ class BringUp:
         config, running = self._config, self._running
         base = {
             "epoch": running.clock.epoch_ns,
-            "lock": "lock",
+            "lock": LOCK,
             "workload": registry.reference("workloads", config.workload),
             "client": registry.reference("clients", config.client or self._system.client),
             "client_config": running.servers.client_config(),

@@ -18,6 +18,7 @@ from harness.errors import AgentError, HarnessError, NotHealthy
 from harness.runtime.base import Completed, Node, ServiceSpec
 from harness.systems import roles
 from harness.systems.base import FirstServes, HandsOver, HttpReply, Leadership, Server, Settings, System
+from harness.systems.operating import LOCK, Held, Joining, Reconfigures, Unlocks
 from harness.trial.conversation import ASKING, Conversation
 from nemesis.base import AgentLink
 
@@ -246,6 +247,41 @@ class Cluster:
         if not isinstance(self.system, HandsOver):
             raise AgentError(f"{self.system.name} has no order by which another server leads")
         return self.system.hand_over(self.servers, leader)
+
+    def held(self) -> Held | None:
+        """Who holds the lock of the contenders, by the service's own word. AgentError as `Unlocks.held`."""
+        return self._unlocks().held(self.servers, LOCK)
+
+    def unlock(self, held: Held, way: str | None) -> str:
+        """Take it away from this owner, by the system's usual way or another of its. AgentError when it is refused."""
+        system = self._unlocks()
+        return system.unlock(self.servers, held, way or system.unlock_ways[0])
+
+    def _unlocks(self) -> Unlocks:
+        if not isinstance(self.system, Unlocks):
+            raise AgentError(f"{self.system.name} has no order by which an operator takes a lock away")
+        return self.system
+
+    def members(self, but: Collection[str] = ()) -> Sequence[str]:
+        """The nodes that are members, by the word of all servers but these. AgentError as `Reconfigures.members`."""
+        return self._reconfigures().members([server for server in self.servers if server.name not in but])
+
+    def leave(self, node: str) -> str:
+        """Order that a server is a member no more."""
+        return self._reconfigures().leave(self.servers, node)
+
+    def admit(self, node: str) -> Joining:
+        """Tell the others that it comes again; how it is to be started."""
+        return self._reconfigures().admit(self.servers, node, next(iter(self.plan[node].values())))
+
+    def admitted(self, node: str) -> str:
+        """What is to be ordered once it runs again."""
+        return self._reconfigures().admitted(self.servers, node)
+
+    def _reconfigures(self) -> Reconfigures:
+        if not isinstance(self.system, Reconfigures):
+            raise AgentError(f"{self.system.name} has no members that leave and join")
+        return self.system
 
     def leadership(self, but: Collection[str] = ()) -> Leadership:
         """Who leads, with what each server said; `but` isn't asked."""

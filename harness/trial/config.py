@@ -28,6 +28,7 @@ from harness.trial import attaching, holders
 from harness.trial.holders import OLDER, take_holder
 from harness.trial.timing import timing
 from nemesis import faults
+from nemesis.base import Fits
 from nemesis.schedule import Schedule
 from nemesis.targets import EVERY, NAME, on_contender
 from workloads.validate import BadConfig
@@ -433,7 +434,7 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
         raise bad("workload_options", str(error)) from error
 
     try:
-        faults.make(kind, target, revealed("fault_options"))
+        fault = faults.make(kind, target, revealed("fault_options"))
     except UsageError as error:
         raise bad("fault", str(error)) from error
     if config.endpoints and (reason := attaching.not_offered(kind, target, config.fault_options)) is not None:
@@ -444,6 +445,8 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
     rule = faults.why_not(kind, target, system=config.system, servers=servers)
     if rule is not None:
         raise bad("fault", f"{config.system} x {config.fault} makes no sense: {rule}")
+    if isinstance(fault, Fits) and (reason := fault.unfit(system())) is not None:
+        raise bad("fault_options", reason)
     if (reason := _lacks(plan, target, config.fault_options.get("service"), names, contenders)) is not None:
         raise bad("fault_options.service", reason)
 

@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from harness.errors import FencepostError
-from harness.runtime.base import MAIN, Node
+from harness.runtime.base import MAIN, Node, ServiceSpec
 from harness.systems import roles
 from harness.systems.base import Leadership, LeaseTerms, terms_of
+from harness.systems.operating import Held, Joining
 from harness.systems.roles import Role
 from harness.trial.acts import ActingLink, OwnActs, part_of
 from harness.trial.cluster import Cluster
@@ -87,6 +88,25 @@ class TrialEnvironment:
 
     def hand_over(self, leader: str) -> str:
         return self._cluster.hand_over(leader)
+
+    def owned(self) -> Held | None:
+        return self._cluster.held()
+
+    def unlock(self, held: Held, way: str | None) -> str:
+        return self._cluster.unlock(held, way)
+
+    def members(self, but: Collection[str] = ()) -> Sequence[str]:
+        return self._cluster.members(but)
+
+    def leave(self, node: str) -> str:
+        self._acts.begin(node)
+        return self._cluster.leave(node)
+
+    def admit(self, node: str) -> Joining:
+        return self._cluster.admit(node)
+
+    def admitted(self, node: str) -> str:
+        return self._cluster.admitted(node)
 
     def electorate(self, led: str | None) -> Electorate:
         quorum = roles.quorum_of(self._cluster.system)
@@ -218,11 +238,13 @@ class TrialEnvironment:
     def contender_pids(self, node: str) -> Sequence[int]:
         return self._contenders[node].pids()
 
-    def restart_service(self, node: str, *, keep_data: bool, service: str | None = None) -> None:
+    def restart_service(
+        self, node: str, *, keep_data: bool, service: str | None = None, spec: ServiceSpec | None = None
+    ) -> None:
         services = self.services(node)
         part = part_of(service or services[0], services)
         self._acts.begin(node, part)
-        self._cluster.node(node).restart_service(keep_data=keep_data, service=service)
+        self._cluster.node(node).restart_service(keep_data=keep_data, service=service, spec=spec)
         self._acts.end(node, part)
 
     def restart_contender(self, node: str) -> None:

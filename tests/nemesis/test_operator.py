@@ -9,7 +9,10 @@ import pytest
 
 from harness.errors import AgentError, UsageError
 from harness.systems.base import Leadership, LeaseTerms
+from harness.systems.etcd import Etcd
+from harness.systems.operating import Held
 from nemesis import failover, faults
+from nemesis.targets import NoTarget
 from tests.nemesis.test_striking import TERMS, Told, hold, strike
 
 S = 1_000_000_000
@@ -33,6 +36,17 @@ class Operated(Told):
     )
     orders: list[str] = field(default_factory=list)
     refuses: str | None = None
+    owners: list[Held | None] = field(default_factory=list)
+    """Who holds the lock by the service's word, each time that it is asked; the last one for ever."""
+
+    def owned(self) -> Held | None:
+        return self.owners.pop(0) if len(self.owners) > 1 else self.owners[0]
+
+    def unlock(self, held: Held, way: str | None) -> str:
+        self.orders.append(f"{way} {held.key} {held.owner}")
+        if self.refuses:
+            raise AgentError(self.refuses)
+        return f"del {held.key}"
 
     def hand_over(self, leader: str) -> str:
         self.orders.append(leader)
@@ -100,6 +114,9 @@ def test_a_server_that_does_not_come_back_ends_a_rolling_restart(monkeypatch: py
         ("restart", "leader", {"down": "long"}, "with 'down' it is a stop"),
         ("stop", "leader", {"grace": 0}, "'grace' must be a number from 0.1 to 600"),
         ("failover", "", {"to": "n2"}, "failover: unknown parameter 'to'"),
+        ("unlock", "c0", {}, "unlock takes the lock from whoever holds it"),
+        ("unlock", "leader", {}, "unlock takes no target 'leader'"),
+        ("unlock", "holder", {"by": 3}, "'by' must be what is taken away, a word, not 3"),
     ],
 )
 def test_what_makes_no_sense_is_told(kind: str, target: str, parameters: dict[str, Any], words: str) -> None:
@@ -162,3 +179,70 @@ def test_a_failover_that_moves_nobody_is_unproven(
     assert started.receipt == "unproven"
     assert reason in started.reason
     assert fault.stop(env).receipt == "undone"
+
+
+MINE, OTHER = Held("lock/1", "lease 1", 7), Held("lock/2", "lease 2", 8)
+
+
+def unlocked(owners: list[Held | None], end: float | None = 12.0, **more: Any) -> tuple[Any, Operated]:
+    """(fault, env): c0 believes that it holds token 7, at 10.5 s."""
+    env = Operated(owners=owners, held=[hold("c0", 9.0, end)], clock=int(10.5 * S), **more)
+    return faults.make("unlock", "holder", {"by": "lease", "patience": 0.01}), env
+
+
+def test_a_lock_was_taken_away_when_the_service_names_another_owner() -> None:
+    """The receipt says what was deleted, whose it was, and when; it bit inside the promise alone."""
+    fault, env = unlocked([MINE, OTHER])
+    bite = strike(fault, env, 10.5, 12.5)
+    assert env.orders == ["lease lock/1 lease 1"]
+    assert bite.reason == "the lock was taken from c0 1.50 s before its lease could have run out"
+    fault, env = unlocked([MINE, None], end=10.1)
+    assert strike(fault, env, 10.5, 12.5).bit is False, "its lease had run out by itself"
+    fault, env = unlocked([MINE, OTHER])
+    started = fault.start(env)
+    told = started.evidence
+    assert (told["key"], told["owner"], told["token"], told["from"]) == ("lock/1", "lease 1", 7, "c0")
+    assert (told["removed_ns"], told["order"]) == (env.clock, "del lock/1")
+    assert started.processes == (0,)
+    assert "an operator took lock/1 from c0 (owner lease 1, token 7)" in started.reason
+
+
+@pytest.mark.parametrize(
+    ("owners", "refuses", "receipt", "words"),
+    [
+        ([MINE, MINE], None, "unproven", "answered, and lock/1 is lease 1's as before"),
+        ([MINE], "it was gone already", "unproven", "the order was not taken: it was gone already"),
+    ],
+)
+def test_a_lock_that_stays_was_not_taken_away(
+    owners: list[Held | None], refuses: str | None, receipt: str, words: str
+) -> None:
+    """Whatever the order was answered; nothing is undone then, and nothing is believed to have come back."""
+    fault, env = unlocked(owners, refuses=refuses)
+    started = fault.start(env)
+    assert started.receipt == receipt
+    assert words in started.reason
+    assert fault.stop(env).receipt == "undone"
+
+
+@pytest.mark.parametrize(("owner", "words"), [(OTHER, "lease 2 holds it, with token 8"), (None, "nobody holds it")])
+def test_nobody_s_lock_is_taken_away_but_the_holder_s(owner: Held | None, words: str) -> None:
+    """Where the service holds it for another, or under a name that isn't ours, nothing is done to anybody."""
+    fault, env = unlocked([owner])
+    with pytest.raises(NoTarget, match=f"c0 believes that it holds the lock, with token 7; the service: {words}"):
+        fault.start(env)
+    assert env.orders == []
+
+
+def test_a_lock_that_comes_back_is_told() -> None:
+    """A service that remembers an owner whose key was deleted."""
+    fault, env = unlocked([MINE, OTHER, MINE])
+    assert fault.start(env).receipt == "landed"
+    assert fault.stop(env).reason == "lock/1 is lease 1's again"
+
+
+def test_what_is_taken_away_is_named_in_the_system_s_words() -> None:
+    """Before anything starts."""
+    assert faults.make("unlock", "holder", {"by": "lease"}).unfit(Etcd()) is None  # type: ignore[attr-defined]
+    told = faults.make("unlock", "holder", {"by": "session"}).unfit(Etcd())  # type: ignore[attr-defined]
+    assert told == "unlock: parameter 'by' must be one of key, lease on etcd, not 'session'"

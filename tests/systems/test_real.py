@@ -304,6 +304,36 @@ def test_a_lock_that_too_few_replicas_have_is_given_back(start: Start, wait: int
         assert running.drivers[1].call("release")["type"] == "ok"
 
 
+def test_an_operator_takes_the_lock_from_its_holder(running: Running) -> None:
+    """By each of the system's ways: the service names the holder with its token before, and nobody afterwards; another
+    is granted it. Of what the holder is told, a client that holds by its lease alone learns nothing.
+    """
+    cluster, (first, second) = running.cluster, running.drivers
+    system: Any = cluster.system
+    assert cluster.held() is None
+    for way in system.unlock_ways:
+        held = first.acquire(5.0)
+        assert held["type"] == "ok", held
+        owned = cluster.held()
+        assert owned is not None
+        assert owned.token == held["token"]
+        order = cluster.unlock(owned, way)
+        assert owned.key in order or owned.owner in order
+        assert cluster.held() is None
+        if system.name != "consul":  # which ends a session that has ended, and deletes what isn't there
+            with pytest.raises(AgentError, match=r"gone already|not found"):
+                cluster.unlock(owned, way)
+        got = second.acquire(LONGEST_LEASE)
+        assert got["type"] == "ok", got
+        assert got["token"] > held["token"]
+        told = first.call("renew")
+        unaware = (system.name, way) in {("etcd", "key"), ("consul", "key"), ("consul", "release")}
+        assert (told["type"], told["held"]) == (("ok", None) if unaware else ("fail", False)), (way, told)
+        first.call("release")
+        assert second.call("release")["type"] == "ok", way
+    assert cluster.held() is None
+
+
 @pytest.mark.parametrize("name", ["etcd", "redis-sentinel"])
 def test_leadership_moves_by_an_operator_s_order(start: Start, name: str) -> None:
     """To another one, with a higher term, and the lock goes along; a system without such an order says so."""

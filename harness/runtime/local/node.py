@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.errors import HarnessError
@@ -302,9 +302,17 @@ class LocalNode:
         with self._starting:
             self._start_service(service)
 
-    def restart_service(self, *, keep_data: bool = True, service: str | None = None) -> None:
-        """Start a service again after it was killed; without its data it is created anew from the same spec."""
+    def restart_service(
+        self, *, keep_data: bool = True, service: str | None = None, spec: ServiceSpec | None = None
+    ) -> None:
+        """Start a service again after it was killed; without its data it is created anew, and from another spec too.
+
+        What it has written lies over the tree of the image, and lies over another's as well: all of it is kept then.
+        """
         again = self._the_service(service)
+        if spec is not None:
+            check_files(spec)
+            tree = self.place.tree(spec.image)
         with self._starting:
             if keep_data:
                 self._await_end(again)
@@ -316,6 +324,8 @@ class LocalNode:
                     "forget", f"removing the data of {what}", name=self.name, part=again.part, life=again.life
                 )
                 again.life, again.fresh = again.life + 1, True
+            if spec is not None:
+                again.spec, again.tree, again.fresh = replace(spec, name=again.spec.name), tree, True
             self._start_service(again)
 
     def _start_service(self, service: ServiceState) -> None:

@@ -1,0 +1,47 @@
+"""What an operator orders a Consul to do, by the calls that the command `consul` makes."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import quote
+
+from harness.errors import AgentError
+from harness.systems.asking import LOOK_SECONDS
+from harness.systems.base import Server
+from harness.systems.operating import PREFIX, Held
+
+
+def _ask(server: Server, method: str, path: str, port: int) -> bytes | None:
+    """The body of an answer; None for "not found"."""
+    reply = server.http(method, path, port=port, timeout_seconds=LOOK_SECONDS)
+    if reply.status == 404:
+        return None
+    if reply.status != 200:
+        raise AgentError(f"status {reply.status}: {reply.body[:120].decode(errors='replace').strip()}")
+    return reply.body
+
+
+def held(server: Server, port: int, lock: str) -> Held | None:
+    """The session on the lock's key, by a consistent read; its token is the key's ModifyIndex."""
+    key = f"{PREFIX}/{lock}"
+    found = _ask(server, "GET", f"/v1/kv/{quote(key)}?consistent", port)
+    entry = json.loads(found)[0] if found is not None else {}
+    return Held(key, entry["Session"], int(entry["ModifyIndex"])) if entry.get("Session") else None
+
+
+def unlock(server: Server, port: int, held: Held, way: str) -> str:
+    """End the owner's session; or release the key in its name, or delete it, and the session lives on."""
+    key = quote(held.key)
+    if way == "session":
+        _said_true(_ask(server, "PUT", f"/v1/session/destroy/{held.owner}", port))
+        return f"session destroy {held.owner}"
+    if way == "release":
+        _said_true(_ask(server, "PUT", f"/v1/kv/{key}?release={held.owner}", port))
+        return f"kv put -release -session={held.owner} {held.key}"
+    _said_true(_ask(server, "DELETE", f"/v1/kv/{key}?cas={held.token}", port))
+    return f"kv delete -cas -modify-index={held.token} {held.key}"
+
+
+def _said_true(answer: bytes | None) -> None:
+    if answer is None or answer.strip() != b"true":
+        raise AgentError(f"it was gone already: {(answer or b'not found')[:120].decode(errors='replace').strip()}")
