@@ -164,6 +164,9 @@ class Environment(Protocol):
     def guarded(self, node: str) -> bool:
         """Whether the contender on this node stops by its own deadline."""
 
+    def brought(self, node: str) -> bool:
+        """Whether the contender on this node has its lock by a program of the user's own, an adapter."""
+
     def client_port(self, node: str, service: str | None = None) -> int | None:
         """The port on which a service (None: the main one) takes clients, for a probe; None where that isn't known."""
 

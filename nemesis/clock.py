@@ -152,7 +152,9 @@ class Clock(Watched):
         node = self._hit.nodes[0]
         evidence: dict[str, Any] = {"reads": self._reads, "guarded": env.guarded(node)}
         what = "its deadline, its renewals" if env.guarded(node) else "its renewals"
-        if not self._moves(CONTENDERS_CLOCK):
+        if env.brought(node):  # by which clock a program of the user's own counts, only its reads can tell
+            evidence["brought"], what = True, "what it has to"
+        elif not self._moves(CONTENDERS_CLOCK):
             reason = f"a contender counts {what} and its jobs by CLOCK_MONOTONIC, which wasn't moved"
             return Bite("immune", reason, evidence)
         held = next((hold for hold in env.holds(began_ns) if hold.node == node), None)
@@ -163,7 +165,8 @@ class Clock(Watched):
         reads = self._count()
         if reads == 0:
             reason = f"{node} held the lock, and did not read the moved clock once"
-            return Bite(False, reason, evidence, "let it last longer (schedule.on)")
+            longer = "let it last longer (schedule.on)"
+            return Bite(False, reason, evidence, longer + (", or move both clocks" if env.brought(node) else ""))
         return Bite(
             True, f"{node} held the lock, and read the moved clock {reads} times, by which it counts {what}", evidence
         )

@@ -226,6 +226,9 @@ class TrialEnvironment:
     def guarded(self, node: str) -> bool:
         return (self._contenders[node].hello or {}).get("margin_seconds") is not None
 
+    def brought(self, node: str) -> bool:
+        return "adapter" in ((self._contenders[node].hello or {}).get("client") or {})
+
     def client_port(self, node: str, service: str | None = None) -> int | None:
         specs = self._cluster.services(node)
         if not specs:  # the way to an endpoint, which listens as the system would

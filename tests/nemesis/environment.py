@@ -148,6 +148,9 @@ class SmallTrial(Usual):
     def guarded(self, node: str) -> bool:
         return self.guards
 
+    def brought(self, node: str) -> bool:
+        return False
+
     def client_port(self, node: str, service: str | None = None) -> int | None:
         return PORT
 

@@ -90,6 +90,7 @@ class Told(Usual):
     clock: int = 0
     holder: str = "c0"
     guards: bool = False
+    adapter: bool = False
     holds_until_told: bool = True
     waits: dict[str, SeenWait] = field(default_factory=dict)
     but: list[Collection[str]] = field(default_factory=list)
@@ -141,6 +142,9 @@ class Told(Usual):
 
     def guarded(self, node: str) -> bool:
         return self.guards
+
+    def brought(self, node: str) -> bool:
+        return self.adapter
 
     def client_port(self, node: str, service: str | None = None) -> int | None:
         return 1234
@@ -359,7 +363,9 @@ def test_a_contender_that_does_not_come_back_is_not_undone() -> None:
 # -- clock ------------------------------------------------------------------------------------------------------------
 
 
-def moved_clock(reads: Any, held: list[SeenHold], target: str = "leader", **parameters: Any) -> Bite:
+def moved_clock(
+    reads: Any, held: list[SeenHold], target: str = "leader", adapter: bool = False, **parameters: Any
+) -> Bite:
     """A clock that was moved from 10 to 14 s."""
     node = {"leader": "n1", "follower": "n2", "holder": "c0"}[target]
     restored = {"processes": [{"pid": 50, "reads": each} for each in reads]}
@@ -368,7 +374,7 @@ def moved_clock(reads: Any, held: list[SeenHold], target: str = "leader", **para
     if target == "follower":
         env = Told(servers=("n1", "n2"), held=held, says=says)
     else:
-        env = Told(held=held, says=says)
+        env = Told(held=held, says=says, adapter=adapter)
     return strike(Clock(target, {"clocks": "monotonic", **parameters}), env, 10.0, 14.0)
 
 
@@ -422,6 +428,12 @@ def test_a_contender_counts_by_the_monotonic_clock() -> None:
     assert moved_clock([900], LIVE, "holder").bit is True
     assert moved_clock([0], LIVE, "holder").bit is False
     assert moved_clock([900], [], "holder").reason == "c0 did not hold the lock when its clock jumped"
+
+
+def test_a_program_of_the_user_s_own_counts_by_whatever_it_reads() -> None:
+    """Nobody knows which clock it goes by, so none is harmless by design: what it read decides."""
+    assert moved_clock([900], LIVE, "holder", clocks="realtime", adapter=True).bit is True
+    assert moved_clock([0], LIVE, "holder", clocks="realtime", adapter=True).bit is False
 
 
 # -- reset ------------------------------------------------------------------------------------------------------------
