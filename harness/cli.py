@@ -27,7 +27,7 @@ COMMANDS = {
     "clean": "Remove what earlier runs left behind, by labels alone.",
     "doctor": "Say what this machine can and can't do, and the remedy.",
     "export": "Write a history in the notation of Jepsen or Porcupine.",
-    "list": "List systems, faults, workloads and verdicts.",
+    "list": "List systems, faults, workloads, clients and verdicts.",
 }
 
 

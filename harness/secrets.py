@@ -24,7 +24,7 @@ from typing import Any
 from harness import redaction
 from harness.errors import ConfigError
 
-TABLES = ("system_options", "fault_options", "workload_options", "endpoint_options")
+TABLES = ("system_options", "fault_options", "workload_options", "endpoint_options", "client_options")
 """The tables of a trial's config in which secrets are looked for."""
 PREFIX = "FENCEPOST_SECRET_"
 LEAST = 8

@@ -30,6 +30,7 @@ ROOMS = (
     "checkers",
     "nemesis",
     "harness.systems",
+    "harness.client",
     "harness.runtime",
     "harness.trees",
     "harness.images",

@@ -197,6 +197,7 @@ def _side_by_side(*works: Callable[[], None]) -> None:
 
 def _clear(client: docker.DockerClient | None, only: Kind | None, everything: bool) -> None:
     outcomes: dict[str, str] = {}
+    images.forget_brought()  # they are made again in seconds, when a client needs them
     if client is not None and only != "trees":
         outcomes |= images.remove_all(client) if everything else images.prune(client)
     if only != "images":

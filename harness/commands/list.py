@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import sys
 
@@ -11,7 +12,7 @@ from harness import plain
 from harness.commands.terminal import wrapped
 from harness.systems.base import sizes
 
-KINDS = ("systems", "faults", "workloads", "verdicts")
+KINDS = ("systems", "faults", "workloads", "clients", "verdicts")
 
 
 def summaries(kind: str) -> dict[str, str]:
@@ -20,6 +21,8 @@ def summaries(kind: str) -> dict[str, str]:
     from harness.errors import FencepostError
     from harness.systems import roles
 
+    if kind == "clients":
+        return _clients()
     found: dict[str, str] = {}
     for name in registry.names(kind):
         try:
@@ -44,11 +47,41 @@ def summaries(kind: str) -> dict[str, str]:
     return found
 
 
+def _clients() -> dict[str, str]:
+    """The registered clients, with what they stand on, and the adapters that come with Fencepost, with what they need.
+
+    A client's library need not be installed here: it runs on contenders' nodes.
+    """
+    from harness import registry
+    from harness.client import brought
+    from harness.errors import FencepostError
+
+    found: dict[str, str] = {}
+    for name in registry.names("clients"):
+        if name == brought.ADAPTER:
+            continue
+        line = registry.headline("clients", name) or "no word on it"
+        try:
+            client = registry.load("clients", name)
+            own = (client.__doc__ or "See").strip().partition("\n")[0]
+            line = line if own.startswith("See") else own
+            told = [f"library: {getattr(client, 'library', 'unknown')}"]
+            told.append("tokens" if getattr(client, "has_tokens", True) else "no tokens")
+            told.append("renewals seen" if getattr(client, "renewals_seen", True) else "renewals unseen")
+        except FencepostError:
+            told = ["its library isn't installed beside fencepost, which it need not be"]
+        found[name] = f"{line} [{'; '.join(told)}]"
+    for name, path in brought.adapters().items():
+        doc = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
+        found[name] = f"{doc} [adapter; packages: {', '.join(brought.read(name).packages) or 'none'}]"
+    return found
+
+
 @click.command()
 @click.argument("kind", required=False, type=click.Choice(KINDS))
 @click.option("--json", "as_json", is_flag=True, help="For programs: {kind: {name: line}}.")
 def command(kind: str | None, as_json: bool) -> None:
-    """List systems, faults, workloads and verdicts, with one line each.
+    """List systems, faults, workloads, clients and verdicts, with one line each.
 
     \b
     Examples:

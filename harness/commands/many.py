@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness import plain
+from harness import images, plain
 from harness.commands.interrupt import attended
 from harness.commands.view import (
     STYLES,
@@ -33,8 +33,9 @@ from harness.report import write_matrix
 from harness.runs import pooled, spelled
 from harness.runs.pooled import Pooled
 from harness.runtime.base import Runtime
-from harness.trial import Progress, TrialResult
+from harness.trial import Progress, TrialResult, arriving
 from harness.trial.attachment import examine_first
+from harness.trial.config import TrialConfig
 from harness.trial.outcome import EXIT_CODES, worst
 
 CAME_TO = (
@@ -52,12 +53,30 @@ def usual_jobs(runtime: str) -> int:
     return min(most, each * (os.cpu_count() or 1))
 
 
+def have_client(configs: Sequence[TrialConfig], runtime: Runtime) -> None:
+    """Have what clients of the user's own need, and see on a node that each can be started; nothing is left of that."""
+    brought = {config.client_digest: config for config in configs if config.brought_client() is not None}
+    if not brought:
+        return
+    halt = images.Halt()
+
+    def look() -> None:
+        arriving.get_image(list(brought.values()), runtime, lambda line: click.echo(plain.block(line), err=True), halt)
+        for config in brought.values():
+            halt.check()
+            said = arriving.look_first(config, runtime)
+            click.echo(plain.line(f"client: {config.client_words()} is {said}"), err=True)
+
+    attended(look, stop=halt.stop, sweep=runtime.sweep, stopping="stopping: removing what is half made")
+
+
 def get_images(plan: Plan, runtime: Runtime) -> None:
     """Have all that the plan's cells need, and look at the clusters that exist; what is missing, or can't be used, ends
     it before anything is written.
     """
-    for names, images in {(tuple(c.images_needed()), tuple(c.images.items())) for c in plan.cells}:
-        runtime.image_versions(names, images=dict(images))
+    have_client(plan.cells, runtime)
+    for names, given in {(tuple(c.images_needed()), tuple(c.images.items())) for c in plan.cells}:
+        runtime.image_versions(names, images=dict(given))
     places = {str((c.system, c.endpoints, c.endpoint_options, c.ttl)): c for c in plan.cells if c.endpoints}
     for config in places.values():
         if (found := examine_first(config)) is not None:

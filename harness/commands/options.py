@@ -43,8 +43,17 @@ def pairs(flag: str, given: tuple[str, ...], marks: Sequence[str] = ()) -> dict[
 
 _OPTIONS = [
     click.option(
-        "--client", metavar="NAME", help="The contenders' lock client, by its name (default: the system's own)."
+        "--client",
+        metavar="CLIENT",
+        help="The contenders' lock client: a name (`fencepost list clients`), a file of yours (./mylock.py, ./mylock), "
+        "or a command ('java -jar lock.jar'). Default: the system's own.",
     ),
+    click.option("--client-dir", metavar="DIR", help="The folder with that command's files; all of it is sent."),
+    click.option(
+        "--client-option", multiple=True, metavar="KEY=VALUE", help="What your client is told besides; env:NAME."
+    ),
+    click.option("--client-name", metavar="NAME", help="What your client is called in tables (default: its file's)."),
+    click.option("--client-digest", metavar="DIGEST", help="Run your client only in the state that has this digest."),
     click.option("--contenders", type=int, metavar="N", help="How many contenders (default 5)."),
     click.option(
         "--holder",
@@ -118,9 +127,10 @@ _REPEATS = [
 ]
 HEADINGS = {
     "What to run": (
-        "fault", "fault_option", "workload", "workload_option", "client", "contenders", "holder", "guarded",
+        "fault", "fault_option", "workload", "workload_option", "contenders", "holder", "guarded",
         "ttl", "seed",
     ),
+    "A lock of your own": ("client", "client_dir", "client_option", "client_name", "client_digest"),
     "The cluster": (
         "servers", "endpoints", "endpoint_option", "system_option", "secret", "image", "runtime_name",
     ),
@@ -147,6 +157,7 @@ PAIRS = {
     "fault_option": "fault_options",
     "workload_option": "workload_options",
     "endpoint_option": "endpoint_options",
+    "client_option": "client_options",
     "image": "images",
     "schedule": "schedule",
     "expect": "expect",

@@ -66,9 +66,11 @@ def command(
       fencepost run redis --fault clock-leader --fault-option offset=60
       fencepost run zookeeper --fault freeze-holder --naive --ttl 3
       fencepost run etcd --servers 5 --fault kill-leader --keep
+      fencepost run redis --client ./mylock.py --fault freeze-holder
       fencepost run redis --fault clock-leader --repeat 20 --until violations=1
     """
     from harness.commands.interrupt import attended
+    from harness.commands.many import have_client
     from harness.commands.view import (
         Watcher,
         beside_lines,
@@ -104,6 +106,7 @@ def command(
     if jobs is not None:
         raise UsageError("--jobs are trials side by side, and here is one; give --repeat too")
     # before anything is written: it ends here or not at all
+    have_client([config], runtime)
     runtime.image_versions(config.images_needed(), images=config.images)
     if (found := examine_first(config)) is not None:
         click.echo(plain.line(f"found:  {found.words}"), err=True)

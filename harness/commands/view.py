@@ -252,7 +252,8 @@ def system_words(config: TrialConfig, version: str | None = None) -> str:
     """`etcd 3.5.16`, `etcd@3.4.23 x5`, `redis by noop`: the system, which version of it ran, and what isn't usual."""
     ran = f" {version}" if version is not None and version != config.version else ""
     servers = f" x{config.servers}" if config.servers not in (None, 1, 3) else ""
-    return config.system_words() + ran + servers + (f" by {config.client}" if config.client is not None else "")
+    client = config.client_words()
+    return config.system_words() + ran + servers + (f" by {client}" if client is not None else "")
 
 
 def results_shown(results: Sequence[TrialResult], screen: Console) -> RenderableType:

@@ -15,6 +15,7 @@ import docker
 from harness.engine import connect, telling
 from harness.errors import UsageError
 from harness.images import claims
+from harness.images.brought import forget as forget_brought
 from harness.images.build import Sizes, sizes_of
 from harness.images.catalogue import Catalogue, ImageRef, Origin
 from harness.images.dockerfile import dockerfile
@@ -34,6 +35,7 @@ __all__ = [
     "connect",
     "dockerfiles",
     "ensure",
+    "forget_brought",
     "from_environment",
     "listing",
     "names",

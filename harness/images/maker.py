@@ -157,10 +157,8 @@ class Maker:
     def _build(self, recipe: Recipe) -> None:
         base = recipe.parent.tag if recipe.parent else self._debian()
         made = build(self._client, recipe, base, self._halt, fresh=self._pull == "always")
-        version = f" ({made.version})" if made.version else ""
-        self._report(
-            f"{recipe.name}: built {made.tag}{version} from docker/{recipe.name} on {base} in {made.seconds:.1f} s"
-        )
+        told = f"{made.tag} ({made.version})" if made.version else made.tag
+        self._report(f"{recipe.name}: built {told} from docker/{recipe.folder.name} on {base} in {made.seconds:.1f} s")
 
     def _debian(self) -> str:
         """The image that the base stands on: given, pulled, or bootstrapped here."""

@@ -30,7 +30,7 @@ from pathlib import Path
 import harness
 import workloads
 from harness.errors import UsageError
-from harness.images import table
+from harness.images import brought, table
 from harness.images.dockerfile import dockerfile
 from harness.images.table import Table
 
@@ -103,8 +103,11 @@ def checkout() -> str:
 
 
 def load_all(folder: Path | None = None) -> dict[str, Recipe]:
-    """All recipes by name, hidden ones included, each after the one that it builds on."""
-    folder = folder or docker_folder()
+    """All recipes by name, hidden ones included, each after the one that it builds on.
+
+    Those with packages for clients that users bring only stand beside our own, not beside those of another `folder`.
+    """
+    usual, folder = folder is None, folder or docker_folder()
     found: dict[str, Recipe] = {}
 
     def read(name: str) -> Recipe:
@@ -124,7 +127,16 @@ def load_all(folder: Path | None = None) -> dict[str, Recipe]:
 
     for found_file in sorted(folder.glob("*/Dockerfile")):
         read(found_file.parent.name)
+    if usual and "contender" in found:
+        found |= {name: _with_packages(found["contender"], name, listed) for name, listed in brought.noted().items()}
     return found
+
+
+def _with_packages(below: Recipe, name: str, listed: bytes) -> Recipe:
+    """The recipe of an image upon the contender's, with the packages that a client needs which a user brings."""
+    said = brought.table(name)
+    files = {DOCKERFILE: (dockerfile(said, REPOSITORY).encode(), False), brought.FILE: (listed, False)}
+    return Recipe(name, below.folder, below, None, files, said)
 
 
 def _of_version(usual: Recipe, said: Table) -> Recipe:
@@ -157,8 +169,9 @@ def spelled(name: str) -> str:
 
 
 def every() -> list[str]:
-    """As `names`, and those with other versions too."""
-    return sorted([*names(), *(f"{name}-{version}" for name in names() for version in versions(name)[1:])])
+    """As `names`, and those with other versions too, and those with packages for clients that users bring."""
+    others = (f"{name}-{version}" for name in names() for version in versions(name)[1:])
+    return sorted([*names(), *others, *brought.noted()])
 
 
 def _told(folder: Path, said: Table | None) -> tuple[str | None, str | None]:

@@ -47,6 +47,7 @@ import msgspec
 from harness import documents, registry, secrets
 from harness.errors import ConfigError, UsageError
 from harness.runs.rule import MOST_RUNS, Rule
+from harness.trial.arriving import told_apart
 from harness.trial.attaching import not_offered
 from harness.trial.config import (
     TrialConfig,
@@ -146,9 +147,12 @@ def run_seed(seed: int, run: int) -> int:
 def same(config: TrialConfig) -> str:
     """What cells have in common that are asked to do the same, wherever they are run: a digest of all but the seed.
 
-    What is at its default is left out, so that a key that a later version adds doesn't make all cells others.
+    What is at its default is left out, so that a key that a later version adds doesn't make all cells others. A client
+    of the user's own is known by its digest, wherever its files are.
     """
     usual = {field.name: field.default for field in msgspec.structs.fields(TrialConfig)}
+    if config.client_digest is not None:
+        config = msgspec.structs.replace(config, client=None, client_dir=None, client_name=None)
     asked = {
         name: value
         for name, value in msgspec.to_builtins(config).items()
@@ -275,6 +279,8 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None, *, soak: bool =
     if not cells:
         raise ConfigError(path, "axes", "no cell is left to run")
     check_marks(cells, path=path)
+    for place, name in told_apart(cells).items():
+        cells[place] = msgspec.structs.replace(cells[place], client_name=name)
     for table in RULES:
         for number, rule in enumerate(data.get(table, [])):
             if (table, number) not in used:

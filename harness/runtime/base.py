@@ -16,6 +16,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from harness.images.halting import Halt
+
 MAIN = "service"
 """What the main service of a node is called as a part of it (`Seen.part`), whatever name its spec gives it."""
 NODE_PARTS = ("node", MAIN, "agent", "contender", "resource")
@@ -300,6 +302,12 @@ class Runtime(Protocol):
         """For each image name: reference, id and origin, recorded in `trial.json`; `images` as in `open_site`.
 
         Raises RuntimeUnavailable that names those that are missing, and how to get them.
+        """
+
+    def get_images(self, names: Sequence[str], *, report: Callable[[str], None], halt: Halt) -> None:
+        """Make or fetch those of these images that are missing, telling `report` of each in a line.
+
+        Raises RuntimeUnavailable with the last words of what failed, Halted when `halt` was told to stop.
         """
 
     def clean(self, *, site_id: str | None = None, include_running: bool = False, dry_run: bool = False) -> list[str]:

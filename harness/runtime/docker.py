@@ -72,6 +72,10 @@ class DockerRuntime:
         """For each image name: reference, id and origin. RuntimeUnavailable names those that are missing."""
         return image_versions(self.engine, names, images or {})
 
+    def get_images(self, names: Sequence[str], *, report: Callable[[str], None], halt: images.Halt) -> None:
+        """Pull or build those that are missing; see `Runtime.get_images`."""
+        images.ensure(self.engine.client, names, report=report, halt=halt)
+
     def clean(self, *, site_id: str | None = None, include_running: bool = False, dry_run: bool = False) -> list[str]:
         """Remove what runs have left behind, by labels alone; a line for each thing (that would be) removed.
 

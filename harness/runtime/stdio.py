@@ -14,6 +14,9 @@ log = logging.getLogger(__name__)
 SEND_TIMEOUT_SECONDS = 10.0
 """How long `send` waits for a program that doesn't read; what lies in between holds 64 to 200 KB."""
 
+PIECE_BYTES = 1 << 20
+"""How much input is given at once where there is much: each piece has its own time."""
+
 
 class Stdio(ABC):
     """Sending, and what became of a handler. `what` names the program in errors: "python3 on n1"."""
@@ -72,7 +75,8 @@ def give_input(process: Process, data: bytes, what: str) -> None:
 
 def _feed(process: Process, data: bytes) -> None:
     try:
-        process.send(data)
+        for start in range(0, len(data), PIECE_BYTES):
+            process.send(data[start : start + PIECE_BYTES])
     except HarnessError as error:
         log.debug("not all of its input was taken: %s", error)  # `head -1` is right to end early
     process.close_stdin()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from harness import registry
+from harness.client.brought import is_registered
 from harness.errors import ConfigError, UsageError
 from harness.systems import attached
 from nemesis import faults
@@ -30,6 +31,8 @@ class Asked(Protocol):
     def images(self) -> Mapping[str, str]: ...
     @property
     def client(self) -> str | None: ...
+    @property
+    def client_dir(self) -> str | None: ...
 
 
 def check(config: Asked, options: Mapping[str, Any], bad: Callable[[str, str], ConfigError]) -> None:
@@ -44,6 +47,12 @@ def check(config: Asked, options: Mapping[str, Any], bad: Callable[[str, str], C
             raise bad(key, why)
     if system.image in config.images:
         raise bad(f"images.{system.image}", "is the image of servers of ours, and none is started at endpoints")
+    if config.client is not None and not is_registered(config.client, config.client_dir):
+        raise bad(
+            "client",
+            "is one of your own, and those can't be used at endpoints: nobody would keep it to the trial's keys, nor "
+            "remove there what it leaves; try it with servers that the trial starts",
+        )
     if config.client is not None and not getattr(registry.load("clients", config.client), "attaches", False):
         raise bad("client", f"{config.client} knows only clusters that the trial starts, no endpoints")
     for key, look in (

@@ -8,12 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from harness import registry, secrets
+from harness.client.brought import ADAPTER
+from harness.client.sending import told
 from harness.errors import HarnessError
 from harness.runtime.base import Node, NodeSpec, Runtime
 from harness.systems import roles
 from harness.systems.base import Settings, System
 from harness.systems.operating import LOCK
-from harness.trial import attachment, resource
+from harness.trial import arriving, attachment, resource
 from harness.trial.attached import AttachedCluster
 from harness.trial.attachment import Attachment
 from harness.trial.cluster import Cluster
@@ -99,7 +101,7 @@ class BringUp:
         config, running, record, logs = self._config, self._running, self._record, self._record.folder / "logs"
         with ThreadPoolExecutor(max_workers=1) as pool:
             # The lane's own nodes (contenders, resource) and the servers come up side by side.
-            prepared = pool.submit(self._lane.prepare, config.contenders, logs)
+            prepared = pool.submit(self._prepare_lane)
             image, role = ("node", "server") if self._attachment is None else ("contender", "endpoint")
             running.server_nodes += self._lane.site.start_nodes([NodeSpec(name, image, role) for name in names])
             self._reached("nodes")
@@ -136,6 +138,15 @@ class BringUp:
         self._reached("contenders")
         return began
 
+    def _prepare_lane(self) -> None:
+        config, client = self._config, self._config.brought_client()
+        self._lane.prepare(config.contenders, self._record.folder / "logs", config.contender_image())
+        if client is not None:
+            # What a program that isn't ours leaves on a node (files, processes) is nobody else's: no other trial's.
+            self._lane.replace(node.name for node in self._lane.contender_nodes)
+            self._record.data["client"] = arriving.recorded(client, config)
+            arriving.send(client, self._lane.contender_nodes)
+
     def _check_version(self, runs: str | None) -> None:
         """HarnessError when another one runs than was asked for: all that is told of this trial would be of that one.
 
@@ -160,12 +171,16 @@ class BringUp:
 
     def _spawn_contenders(self) -> None:
         config, running = self._config, self._running
+        brought, named, settings = config.brought_client(), config.client, running.servers.client_config()
+        if brought is not None:
+            named = ADAPTER
+            settings = {**settings, "adapter": told(brought, config.system, secrets.reveal(config.client_options))}
         base = {
             "epoch": running.clock.epoch_ns,
             "lock": LOCK,
             "workload": registry.reference("workloads", config.workload),
-            "client": registry.reference("clients", config.client or self._system.client),
-            "client_config": running.servers.client_config(),
+            "client": registry.reference("clients", named or self._system.client),
+            "client_config": settings,
             "ttl": config.ttl,
             "holder": config.kind,
             "resource": self._lane.resource_config(self._record.folder.name),

@@ -19,12 +19,15 @@ from typing import Any
 import msgspec
 
 from harness import registry, secrets
+from harness.client import brought
+from harness.client.brought import Brought
 from harness.errors import ConfigError, UsageError
 from harness.expectations import Verdict
 from harness.images import from_environment, of_version, why_not
+from harness.images.brought import name_of
 from harness.systems import roles
 from harness.systems.base import LeaseTerms, Settings, sizes, terms_of
-from harness.trial import attaching, holders
+from harness.trial import attaching, bringing, holders
 from harness.trial.holders import OLDER, take_holder
 from harness.trial.timing import timing
 from nemesis import faults
@@ -37,14 +40,13 @@ SLUG_PART = 40
 """Characters of one part of a folder's name: an option may be a long text."""
 SLUG = 80
 """Characters of all of it: with the time before it, it must be a name that `--name` would take."""
-ADAPTER = "adapter"
-"""The client that speaks with a program of the user's own (docs/adapters.md)."""
 VERDICT_WORDS = ("unknown", "any")
 
 
 #: Keys that a cell tells elsewhere, or that make no other trial.
 _TOLD_APART = frozenset(
     {"system", "version", "workload", "fault", "holder", "servers", "ttl", "secrets", "expect", "expect_reason"}
+    | {"client_dir", "client_name", "client_digest"}
 )
 
 
@@ -60,7 +62,16 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     servers: int | None = None
     """How many servers; None = the system's usual number."""
     client: str | None = None
-    """The contenders' lock client, by its name; None = the system's own. See workloads/clients/zoo for wrong ones."""
+    """The contenders' lock client, by its name; None = the system's own. See workloads/clients/zoo for wrong ones. Or
+    one of the user's own: a file, or a command (harness/client/brought.py)."""
+    client_dir: str | None = None
+    """The folder that the command of such a client is started in, all of which is sent to its nodes."""
+    client_options: dict[str, Any] = msgspec.field(default_factory=dict)
+    """What such a client is told besides."""
+    client_name: str | None = None
+    """What it is called wherever it is shown; None = after its file."""
+    client_digest: str | None = None
+    """Over its command, its files and its packages; given, it says which state of them is meant."""
     contenders: int = 5
     holder: str | None = None
     """What kind of holders the contenders are, one of `workloads.holders.HOLDERS`; None = the usual one, which is
@@ -110,7 +121,7 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def describe(self) -> str:
         """The cell in a few words: "etcd x clock-leader clocks=monotonic, naive"."""
-        by = f" by {self.client}" if self.client is not None else ""
+        by = f" by {self.client_words()}" if self.client is not None else ""
         return f"{self.system_words()}{by} x {self.fault_words()}, {self.kind}"
 
     @property
@@ -119,8 +130,23 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return self.holder if self.holder is not None else self._usual_kind()
 
     def _usual_kind(self) -> str:
-        ours = self.client is None or (self.client != ADAPTER and self.client in registry.names("clients"))
+        ours = self.client is None or brought.is_registered(self.client, self.client_dir)
         return "guarded" if ours else "trusting"
+
+    def client_words(self) -> str | None:
+        """What the client is called, where it isn't the system's own: its name, or that of its file."""
+        if self.client is None:
+            return None
+        return self.client_name or brought.names(self.client, self.client_dir)[0]
+
+    def brought_client(self) -> Brought | None:
+        """The client that the user brings, with all that is sent; None of ours. Only of a resolved config."""
+        return None if self.client_digest is None else brought.known(self.client_digest)
+
+    def contender_image(self) -> str:
+        """The name of the contenders' image: the usual one, or one with the packages that their client needs."""
+        client = self.brought_client()
+        return name_of(client.packages) if client is not None and client.packages else "contender"
 
     def system_words(self) -> str:
         """The system, with its version where one was asked for, and where it is when it isn't ours: "etcd@3.4.23",
@@ -202,7 +228,7 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def images_needed(self) -> list[str]:
         """The names of the images that a trial of this cell needs."""
         ours = [] if self.endpoints else roles.images_of(registry.load("systems", self.system))
-        return [*map(self.image_of, ours), "node", "contender", "postgres"]
+        return [*map(self.image_of, ours), "node", self.contender_image(), "postgres"]
 
     def cell(self) -> dict[str, Any]:
         """The cell as data, for trial.json and matrix.json."""
@@ -223,6 +249,8 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 continue
             if isinstance(value, dict):
                 found |= {f"{name}.{key}": item for key, item in value.items()}
+            elif name == "client":
+                found[name] = self.client_words()
             else:
                 found[name] = ", ".join(value) if name == "endpoints" else value
         return found
@@ -235,8 +263,8 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             parts.append(f"{self.servers}n")
         if self.endpoints:
             parts.append(f"at-{self.endpoints[0]}")
-        if self.client is not None:
-            parts.append(self.client)
+        if (client := self.client_words()) is not None:
+            parts.append(client[:SLUG_PART])
         if self.workload != "lock":
             parts.append(self.workload)
         parts.append(self.kind)
@@ -298,6 +326,7 @@ def from_mapping(data: Mapping[str, Any], *, path: Path | str | None = None, key
     for name in data:
         check_key(name, path=path, key=_dotted(key, name))
     data = take_holder(take_version(data, path=path, key=key), path=path, key=key)
+    data = bringing.placed(data, path=path, key=key)
     try:
         return msgspec.convert(secrets.seal(data, path=path, key=key), TrialConfig)
     except msgspec.ValidationError as error:
@@ -346,8 +375,8 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
 
     system = named("system", "systems", config.system)
     workload = named("workload", "workloads", config.workload)
-    if config.client is not None and config.client not in (known := registry.names("clients")):
-        raise bad("client", f"unknown client {config.client!r} (known: {', '.join(known)})")
+    client = bringing.check(config, bad)
+    revealed("client_options")
     if config.holder is not None and (reason := holders.check(config.holder)) is not None:
         raise bad("holder", reason)
     try:
@@ -401,6 +430,7 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
         servers=None if config.endpoints else servers,
         seed=config.seed if config.seed is not None else random.SystemRandom().randrange(2**31),
         images=_images(config, known, system.image),
+        client_digest=None if client is None else client.digest,
         holder=None if config.holder == config._usual_kind() else config.holder,
         **{name: value for name, value in derived.items() if getattr(config, name) is None},
     )
@@ -412,6 +442,8 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
         ("progress_bound", 0.1, 86400),
     )
 
+    if client is not None and client.packages and "contender" in filled.images:
+        raise bad("client", bringing.IMAGE_GIVEN)
     for name, reference in filled.images.items():
         if name not in known:
             raise bad(f"images.{name}", f"unknown image (known: {', '.join(known)})")
@@ -437,6 +469,8 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
         fault = faults.make(kind, target, revealed("fault_options"))
     except UsageError as error:
         raise bad("fault", str(error)) from error
+    if kind == "unlock" and client is not None:
+        raise bad("fault", "unlock takes away the lock of the system's own client, and knows no keys of yours")
     if config.endpoints and (reason := attaching.not_offered(kind, target, config.fault_options)) is not None:
         raise bad("fault", reason)
     nodes = [*names, *contenders]

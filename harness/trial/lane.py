@@ -60,6 +60,7 @@ class Lane:
         self._resource: Node | None = None
         self._sinks: dict[str, LogSink] = {}
         self._touched: set[str] = set()
+        self._image = "contender"
         self._opening = threading.Lock()
 
     @property
@@ -96,8 +97,12 @@ class Lane:
         """Don't hand these nodes on, however clean their agents say they are: others did something to them."""
         self._touched.update(nodes)
 
-    def prepare(self, contenders: int, logs: Path) -> None:
-        """Have so many clean contender nodes, with agents, and the resource; reuses what is there and clean."""
+    def prepare(self, contenders: int, logs: Path, image: str = "contender") -> None:
+        """Have so many clean contender nodes of this image, with agents, and the resource; reuses what is there and
+        clean.
+        """
+        self.replace(node.name for node in self.contender_nodes if image != self._image)
+        self._image = image
         self._drop_dead_resource()
         clean = self._clean_nodes()
         keep = clean[:contenders]
@@ -109,7 +114,7 @@ class Lane:
         self.site.remove_nodes(drop)
         have = {node.name for node in keep}
         names = [name for name in (f"c{number}" for number in range(contenders)) if name not in have]
-        specs = [NodeSpec(name=name, image="contender", role="contender") for name in names]
+        specs = [NodeSpec(name=name, image=image, role="contender") for name in names]
         if self._resource is None:
             specs.append(NodeSpec(name="resource", role="resource", faultable=False, service=resource.service()))
         fresh = self.site.start_nodes(specs)

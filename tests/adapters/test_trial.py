@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from harness.trial.cluster import Cluster
 from harness.trial.config import TrialConfig, resolve
 from harness.trial.trial import Trial, TrialResult
 from tests import place
@@ -17,16 +16,12 @@ from tests.adapters.test_check import REDIS
 RIGHT = REDIS.replace('"TIMEOUT"', '"info"')
 
 
-def trial(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str, **asked: Any) -> TrialResult:
+def trial(folder: Path, source: str, **asked: Any) -> TrialResult:
     """A short trial at Redis whose contenders run this program."""
-    said = Cluster.client_config
-
-    def client_config(self: Cluster) -> dict[str, Any]:
-        return {**said(self), "adapter": {"command": ["python3", "-u", "-c", source], "system": "redis"}}
-
-    monkeypatch.setattr(Cluster, "client_config", client_config)
+    program = folder.with_name("mine.py")
+    program.write_text(source)
     short = {"contenders": 3, "warmup": 0.5, "duration": 4.0, "recovery": 0.5, "min_grants": 1, "min_handovers": 0}
-    config = resolve(TrialConfig(system="redis", client="adapter", **{**short, **asked}))
+    config = resolve(TrialConfig(system="redis", client=str(program), **{**short, **asked}))
     return Trial(config, folder, place.runtime()).run()
 
 
@@ -35,15 +30,13 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.nodes
-def test_an_adapter_is_frozen_with_its_contender_and_a_careless_one_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_adapter_is_frozen_with_its_contender_and_a_careless_one_is_found(tmp_path: Path) -> None:
     """The freeze's receipt has both processes. Woken, the contender hears from its library that the lock is gone, and
     goes on writing; and one that is refused does its job all the same. `conduct` says so, and nobody else is accused.
     """
     jobs = {"wait_ttls": 0.3, "long_share": 1, "long_ttls": 4}  # who wakes has still much to do
     asked = {"fault": "freeze-holder", "fault_on": 3.1, "holder": "careless", "workload_options": jobs}
-    result = trial(tmp_path / "t", monkeypatch, RIGHT, **asked)
+    result = trial(tmp_path / "t", RIGHT, **asked)
     assert (result.outcome.word, result.outcome.exit_code) == ("violation", 1), result.outcome.reasons
     assert {name for name in result.required if result.verdicts[name] is False} == {"conduct"}
     [start] = [line for line in lines(tmp_path / "t" / "faults.jsonl") if line["phase"] == "start"][:1]
@@ -61,15 +54,13 @@ def test_an_adapter_is_frozen_with_its_contender_and_a_careless_one_is_found(
 
 
 @pytest.mark.nodes
-def test_an_adapter_that_dies_ends_its_contender_and_the_history_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_adapter_that_dies_ends_its_contender_and_the_history_is_kept(tmp_path: Path) -> None:
     """The message has its last words, the log all of them, and the history a crash."""
     source = RIGHT.replace(
         "    def release(self):", "    def release(self):\n        import sys; print('chatting', file=sys.__stdout__)\n"
         "        sys.stderr.write('I give up\\n'); sys.stderr.flush(); __import__('os')._exit(9)\n",
     )  # fmt: skip
-    result = trial(tmp_path / "t", monkeypatch, source, fault="none")
+    result = trial(tmp_path / "t", source, fault="none")
     assert result.outcome.word == "harness-error"
     told = " ".join(result.outcome.reasons)
     assert "gave up: the adapter broke the protocol: it ended with exit code 9; its last words on stderr: " in told

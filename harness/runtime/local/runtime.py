@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from harness import trees
 from harness.errors import HarnessError, RuntimeUnavailable
+from harness.images.halting import Halt
 from harness.runtime.local import probe
 from harness.runtime.local.left import clean
 from harness.runtime.local.site import LocalSite
@@ -70,6 +71,10 @@ class LocalRuntime:
         return {
             name: {"reference": tree.reference, "id": tree.id, "origin": tree.origin} for name, tree in found.items()
         }
+
+    def get_images(self, names: Sequence[str], *, report: Callable[[str], None], halt: Halt) -> None:
+        """Make the trees that are missing; see `Runtime.get_images`."""
+        trees.ensure(names, report=report, halt=halt)
 
     def clean(self, *, site_id: str | None = None, include_running: bool = False, dry_run: bool = False) -> list[str]:
         """End the sites that are left over; a line for each that was, or would be, removed. See `Runtime`."""
