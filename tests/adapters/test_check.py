@@ -9,45 +9,12 @@ from pathlib import Path
 
 import pytest
 
+import workloads
 from tests.adapters.stage import paper
 from workloads.adapters.examine import EVERY, SERVED
 
-REDIS = """
-import redis, redis.backoff, redis.retry
-from fencepost_adapter import Adapter, Fail, ok, run
-
-class RedisPy(Adapter):
-    library, version = "redis", redis.__version__
-    errors = {"busy": "fail", "LockNotOwnedError": "fail", "TimeoutError": "TIMEOUT", "*": "info"}
-
-    def open(self, config):
-        host, port = config.endpoints[0]
-        once = redis.retry.Retry(redis.backoff.NoBackoff(), 0)
-        password = config.settings.get("password")
-        self.redis = redis.Redis(host, port, password=password, socket_timeout=config.operation_seconds, retry=once)
-        self.name, self.ttl = config.lock, config.ttl
-
-    def acquire(self, wait):
-        self.lock = self.redis.lock(self.name, timeout=self.ttl, blocking_timeout=wait)
-        if not self.lock.acquire():
-            raise Fail("busy")
-        return ok()
-
-    def renew(self):
-        return self.owned(lambda: self.lock.extend(self.ttl, replace_ttl=True))
-
-    def release(self):
-        return self.owned(self.lock.release)
-
-    def owned(self, do):
-        try:
-            do()
-        except redis.exceptions.LockNotOwnedError as error:
-            raise Fail("LockNotOwnedError: %s" % error, held=False)
-        return ok(proves=True)
-
-run(RedisPy)
-"""
+REDIS = (Path(workloads.__file__).parent / "adapters" / "examples" / "python" / "lock.py").read_text()
+"""An adapter that keeps all rules."""
 
 
 def check(*words: str) -> subprocess.CompletedProcess[str]:
@@ -91,7 +58,7 @@ def test_at_a_real_redis_a_time_out_that_is_called_a_failure_is_found(tmp_path: 
 
     All that is looked at before, the same adapter keeps, at the same service.
     """
-    (tmp_path / "lock.py").write_text(REDIS.replace('"TIMEOUT"', '"fail"'))
+    (tmp_path / "lock.py").write_text(REDIS.replace('"busy": "fail",', '"busy": "fail", "TimeoutError": "fail",'))
     done = check("lock.py", "--dir", str(tmp_path), "--system", "redis", "--ttl", "1.5", "--json")
     assert done.returncode == 1, done.stdout + done.stderr
     told = json.loads(done.stdout)

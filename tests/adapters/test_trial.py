@@ -13,8 +13,6 @@ from harness.trial.trial import Trial, TrialResult
 from tests import place
 from tests.adapters.test_check import REDIS
 
-RIGHT = REDIS.replace('"TIMEOUT"', '"info"')
-
 
 def trial(folder: Path, source: str, **asked: Any) -> TrialResult:
     """A short trial at Redis whose contenders run this program."""
@@ -36,7 +34,7 @@ def test_an_adapter_is_frozen_with_its_contender_and_a_careless_one_is_found(tmp
     """
     jobs = {"wait_ttls": 0.3, "long_share": 1, "long_ttls": 4}  # who wakes has still much to do
     asked = {"fault": "freeze-holder", "fault_on": 3.1, "holder": "careless", "workload_options": jobs}
-    result = trial(tmp_path / "t", RIGHT, **asked)
+    result = trial(tmp_path / "t", REDIS, **asked)
     assert (result.outcome.word, result.outcome.exit_code) == ("violation", 1), result.outcome.reasons
     assert {name for name in result.required if result.verdicts[name] is False} == {"conduct"}
     [start] = [line for line in lines(tmp_path / "t" / "faults.jsonl") if line["phase"] == "start"][:1]
@@ -56,7 +54,7 @@ def test_an_adapter_is_frozen_with_its_contender_and_a_careless_one_is_found(tmp
 @pytest.mark.nodes
 def test_an_adapter_that_dies_ends_its_contender_and_the_history_is_kept(tmp_path: Path) -> None:
     """The message has its last words, the log all of them, and the history a crash."""
-    source = RIGHT.replace(
+    source = REDIS.replace(
         "    def release(self):", "    def release(self):\n        import sys; print('chatting', file=sys.__stdout__)\n"
         "        sys.stderr.write('I give up\\n'); sys.stderr.flush(); __import__('os')._exit(9)\n",
     )  # fmt: skip
