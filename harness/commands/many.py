@@ -77,7 +77,9 @@ def get_images(plan: Plan, runtime: Runtime) -> None:
     have_client(plan.cells, runtime)
     for names, given in {(tuple(c.images_needed()), tuple(c.images.items())) for c in plan.cells}:
         runtime.image_versions(names, images=dict(given))
-    places = {str((c.system, c.endpoints, c.endpoint_options, c.ttl)): c for c in plan.cells if c.endpoints}
+    places = {
+        str((c.system, c.endpoints, c.endpoint_options, c.system_options, c.ttl)): c for c in plan.cells if c.endpoints
+    }
     for config in places.values():
         if (found := examine_first(config)) is not None:
             click.echo(plain.line(f"found:  {found.words} at {', '.join(config.endpoints)}"), err=True)

@@ -103,7 +103,7 @@ _OPTIONS = [
         "--endpoint-option",
         multiple=True,
         metavar="KEY=VALUE",
-        help="How to get in there: ca_file, cert_file, key_file, server_name, tls, user, password=env:NAME.",
+        help="How to get in there: ca_file, cert_file, key_file, server_name, tls, user, password=env:NAME, token.",
     ),
     click.option("--system-option", multiple=True, metavar="KEY=VALUE", help="An option of the system."),
     click.option("--fault-option", multiple=True, metavar="KEY=VALUE", help="A parameter of the fault."),

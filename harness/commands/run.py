@@ -140,8 +140,9 @@ def command(
     screen.print(f"again:  {config.repeat_command(runtime.name)}", markup=False, soft_wrap=True)
     for line in needs(config.variables()):
         screen.print(f"needs:  {line}", markup=False, soft_wrap=True)
-    if config.endpoints:
-        screen.print(f"unseen: {'; '.join(UNSEEN)}", markup=False, soft_wrap=True)
+    if found is not None:
+        told = [*UNSEEN, *found.unseen]
+        screen.print(plain.line(f"unseen: {'; '.join(told)}"), markup=False, soft_wrap=True)
     for line in result.kept:
         screen.print(f"kept:   {line}", markup=False, soft_wrap=True)
     sys.exit(130 if cancel.is_set() else result.outcome.exit_code)

@@ -27,16 +27,23 @@ MOST_ENDPOINTS = 15
 MOST_BYTES = 1 << 20
 """Of a file with certificates."""
 
-OPTIONS: Mapping[str, tuple[type, str]] = {
+Options = Mapping[str, tuple[type, str]]
+"""Name of an option -> its type, and what it is."""
+
+LOGIN: Options = {
+    "user": (str, "who logs in, with password"),
+    "password": (str, "env:NAME"),
+}
+"""How one gets in where a system says nothing else (`endpoint_options`)."""
+
+OPTIONS: Options = {
     "tls": (bool, "whether they speak TLS; true when any of the next four is given"),
     "ca_file": (str, "whose certificates to trust (PEM); without it those that this machine trusts"),
     "cert_file": (str, "the client's own certificate (PEM), with key_file"),
     "key_file": (str, "its key (PEM, without a passphrase)"),
     "server_name": (str, "the name in the servers' certificates, where it isn't their host"),
-    "user": (str, "who logs in, with password"),
-    "password": (str, "env:NAME"),
 }
-"""Every option of endpoints: its type, and what it is."""
+"""The options that endpoints of every system take, beside their own."""
 
 UNSEEN = (
     "who leads, and when that changes: no server can be asked by its node",
@@ -74,19 +81,29 @@ class Refused(EndpointError):
 
 @dataclass(frozen=True)
 class Access:
-    """The cluster, and how to get in; `tls` is None where it isn't spoken."""
+    """The cluster, and how to get in; `tls` is None where it isn't spoken. `own`: options of the system's own.
+
+    `further` are places that nobody named and the examination found, to which contenders need a way, too.
+    """
 
     endpoints: tuple[Endpoint, ...]
     tls: Tls | None = None
     user: str | None = None
     password: str | None = field(default=None, repr=False)
+    own: Mapping[str, Any] = field(default_factory=dict, repr=False)  # there are secrets among them
+    further: tuple[Endpoint, ...] = ()
+
+    @property
+    def ways(self) -> tuple[Endpoint, ...]:
+        """All to which contenders need a way: each gets a relay on a node of its own."""
+        return (*self.endpoints, *self.further)
 
     def client_settings(self, relays: Sequence[str], port: int) -> dict[str, Any]:
-        """What a lock client gets: where the relays are (a node for each endpoint, in order), and how to get in."""
-        told: dict[str, Any] = {"endpoints": [[node, port] for node in relays]}
+        """What a lock client gets: where the relays are (a node for each of `ways`, in order), and how to get in."""
+        told: dict[str, Any] = {"endpoints": [[node, port] for node in relays[: len(self.endpoints)]]}
         if self.tls is not None:
             # Through the relay the client speaks with the endpoint itself, whose certificate has the endpoint's name.
-            names = {node: self.name_of(each) for node, each in zip(relays, self.endpoints, strict=True)}
+            names = {node: self.name_of(each) for node, each in zip(relays, self.ways, strict=True)}
             told["tls"] = {"ca": self.tls.ca, "cert": self.tls.cert, "key": self.tls.key, "names": names}
         if self.user is not None:
             told |= {"user": self.user, "password": self.password}
@@ -94,20 +111,33 @@ class Access:
 
     def name_of(self, endpoint: Endpoint) -> str:
         """The name that its certificate must have."""
-        return endpoint.host if self.tls is None else self.tls.names.get(endpoint.host, endpoint.host)
+        if self.tls is None:
+            return endpoint.host
+        return self.tls.names.get(endpoint.host, self.tls.names.get("*", endpoint.host))
 
 
 @dataclass(frozen=True)
 class Found:
-    """What an examination of a cluster came to: the version that it tells of itself, and how to name it in a line."""
+    """What an examination of a cluster came to: the version that it tells of itself (None where it doesn't tell it to
+    us), and how to name it in a line.
 
-    version: str
+    `access`: what was asked for, with what was found beside it; None where that is nothing. `unseen`: what nobody sees
+    of this system, beside UNSEEN.
+    """
+
+    version: str | None
     words: str
+    access: Access | None = None
+    unseen: tuple[str, ...] = ()
 
 
 @runtime_checkable
 class Attachable(Protocol):
-    """A system that can be used where it runs already."""
+    """A system that can be used where it runs already.
+
+    It may have `endpoint_options` (`Options`; LOGIN without it), how one gets in, and `client_options`: the names of
+    its system options that are its lock client's and not its servers', and make sense there too.
+    """
 
     def examine(self, access: Access, settings: Settings, prefix: str) -> Found:
         """Ask each endpoint, from here: is it this system, are all one cluster, may we do what a lock client does, and
@@ -116,8 +146,8 @@ class Attachable(Protocol):
         Raises EndpointError that names the endpoint.
         """
 
-    def attached_config(self, access: Access, relays: Sequence[str], prefix: str) -> dict[str, Any]:
-        """What the lock client is told, all its keys below `prefix`."""
+    def attached_config(self, access: Access, settings: Settings, relays: Sequence[str], prefix: str) -> dict[str, Any]:
+        """What the lock client is told, all its keys below `prefix`. `relays`: a node for each of `access.ways`."""
 
     def tidy(self, access: Access, prefix: str) -> int:
         """Remove every key below `prefix`, and nothing else; how many there were. EndpointError when that is not sure.
@@ -171,17 +201,24 @@ def _is_host(text: str) -> bool:
         return False
 
 
-def access(endpoints: Sequence[str], options: Mapping[str, Any]) -> Access:
+def own_options(system: object) -> Options:
+    """How one gets into this system, beside TLS."""
+    found: Options = getattr(system, "endpoint_options", LOGIN)
+    return found
+
+
+def access(endpoints: Sequence[str], options: Mapping[str, Any], own: Options = LOGIN) -> Access:
     """The cluster, from a trial's `endpoints` and its `endpoint_options` with their secrets. Reads the files.
 
-    Raises UsageError that names the option.
+    `own` as `own_options` has them. Raises UsageError that names the option.
     """
     found = parse(endpoints)
+    known = {**OPTIONS, **own}
     for name, value in options.items():
-        if name not in OPTIONS:
-            raise UsageError(f"unknown endpoint option {name!r} (known: {', '.join(OPTIONS)})")
-        if not isinstance(value, OPTIONS[name][0]):
-            if OPTIONS[name][0] is bool:
+        if name not in known:
+            raise UsageError(f"unknown endpoint option {name!r} (known: {', '.join(known)})")
+        if not isinstance(value, known[name][0]):
+            if known[name][0] is bool:
                 raise UsageError(f"endpoint option {name!r} must be true or false, not {value!r:.80}")
             raise UsageError(f"endpoint option {name!r} must be a text: {read_as(name, value)}")
         if value == "":
@@ -189,7 +226,7 @@ def access(endpoints: Sequence[str], options: Mapping[str, Any]) -> Access:
     for one, other in (
         ("cert_file", "key_file"),
         ("key_file", "cert_file"),
-        ("user", "password"),
+        *((name, name.replace("user", "password")) for name in own if name.endswith("user")),
     ):
         if one in options and other not in options:
             raise UsageError(f"the endpoint option {one} needs {other} beside it")
@@ -201,6 +238,7 @@ def access(endpoints: Sequence[str], options: Mapping[str, Any]) -> Access:
         tls=_tls(found, options) if options.get("tls") or of_tls else None,
         user=options.get("user"),
         password=options.get("password"),
+        own={name: options[name] for name in own if name in options and name not in LOGIN},
     )
 
 
@@ -210,7 +248,7 @@ def _tls(endpoints: Sequence[Endpoint], options: Mapping[str, Any]) -> Tls:
         ca=_read(options, "ca_file"),
         cert=_read(options, "cert_file"),
         key=_read(options, "key_file"),
-        names={} if name is None else {endpoint.host: name for endpoint in endpoints},
+        names={} if name is None else {"*": name, **{endpoint.host: name for endpoint in endpoints}},
     )
     if made.key is not None:
         redaction.know(made.key)

@@ -19,8 +19,9 @@ from typing import Any
 
 from harness.errors import UsageError
 from harness.runtime.base import ServiceSpec
-from harness.systems import consul_operator
+from harness.systems import consul_attached, consul_operator
 from harness.systems.asking import ask_all, ask_json, in_range, options, says
+from harness.systems.attached import Access, Found
 from harness.systems.base import Leadership, LeaseTerms, Server, Settings
 from harness.systems.operating import Held, first_of
 
@@ -34,6 +35,8 @@ OPTIONS: Mapping[str, tuple[type, Any]] = {
     "client_agents": (bool, False),
     "node_checks": (bool, False),
 }
+USUAL_MULTIPLIER = 5
+"""Consul's own `raft_multiplier`, which is taken for that of a cluster that exists."""
 CLIENT_AGENT = "client-agent"
 """The service beside each contender."""
 CLIENT_AGENT_SECONDS = 1.0
@@ -63,7 +66,8 @@ class Consul:
 
     name = "consul"
     summary = "Consul: sessions with a ttl on a Raft store, lock-delay."
-    attaching = "its client speaks no TLS and sends no token"
+    endpoint_options: Mapping[str, tuple[type, str]] = {"token": (str, "env:NAME, an ACL token")}
+    client_options: Sequence[str] = ("lock_delay_seconds", "behavior", "believe_404", "node_checks")
     image = "consul"
     server_counts: tuple[int, ...] = (3, 5)
     client = "consul"
@@ -144,6 +148,8 @@ class Consul:
           `raft_multiplier`.
         """
         values, ttl = self._values(settings), settings.ttl_seconds
+        if settings.attached:
+            values |= {"raft_multiplier": USUAL_MULTIPLIER}
         delay = values["lock_delay_seconds"]
         return LeaseTerms(
             ttl_seconds=ttl,
@@ -225,9 +231,24 @@ class Consul:
         """See `System.client_config`."""
         values = self._values(settings)
         return {
+            **self._of_client(values),
             "endpoints": [["127.0.0.1", PORT]] if values["client_agents"] else [[name, PORT] for name in nodes],
-            "node_checks": values["node_checks"],
-            "lock_delay_seconds": values["lock_delay_seconds"],
-            "behavior": values["behavior"],
-            "believe_404": values["believe_404"],
         }
+
+    def _of_client(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: values[name] for name in self.client_options}
+
+    # -- a cluster that exists ----------------------------------------------------------------------------------------
+
+    def examine(self, access: Access, settings: Settings, prefix: str) -> Found:
+        """See `Attachable.examine`."""
+        return consul_attached.examine(access, settings, prefix, node_checks=self._values(settings)["node_checks"])
+
+    def attached_config(self, access: Access, settings: Settings, relays: Sequence[str], prefix: str) -> dict[str, Any]:
+        """See `Attachable.attached_config`."""
+        told = {**self._of_client(self._values(settings)), **access.client_settings(relays, PORT), "prefix": prefix}
+        return {**told, "token": access.own.get("token")}
+
+    def tidy(self, access: Access, prefix: str) -> int:
+        """See `Attachable.tidy`."""
+        return consul_attached.tidy(access, prefix)

@@ -268,7 +268,7 @@ class Etcd:
         """See `Attachable.examine`."""
         return etcd_attached.examine(access, settings, prefix)
 
-    def attached_config(self, access: Access, relays: Sequence[str], prefix: str) -> dict[str, Any]:
+    def attached_config(self, access: Access, settings: Settings, relays: Sequence[str], prefix: str) -> dict[str, Any]:
         """See `Attachable.attached_config`."""
         return {**access.client_settings(relays, PORT), "prefix": prefix}
 

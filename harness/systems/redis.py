@@ -164,7 +164,7 @@ class Redis:
         """See `Attachable.examine`."""
         return redis_attached.examine(access, settings, prefix)
 
-    def attached_config(self, access: Access, relays: Sequence[str], prefix: str) -> dict[str, Any]:
+    def attached_config(self, access: Access, settings: Settings, relays: Sequence[str], prefix: str) -> dict[str, Any]:
         """See `Attachable.attached_config`."""
         return {**access.client_settings(relays, PORT), "prefix": prefix}
 

@@ -15,8 +15,9 @@ from typing import Any
 
 from harness.errors import AgentError, UsageError
 from harness.runtime.base import ServiceSpec
-from harness.systems import jute, zookeeper_operator
+from harness.systems import jute, zookeeper_attached, zookeeper_operator
 from harness.systems.asking import LOOK_SECONDS, ask_all, in_range, options, says
+from harness.systems.attached import Access, Found
 from harness.systems.base import Leadership, LeaseTerms, Server, Settings
 from harness.systems.operating import Held, first_of
 
@@ -38,6 +39,9 @@ OPTIONS: Mapping[str, tuple[type, Any]] = {
 # The first compiler alone, a small collector and the class archive: half the CPU of a start. Nothing else changes.
 JVM_FLAGS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -Djava.net.preferIPv4Stack=true"
 
+USUAL_TICK_MS, USUAL_SYNC_TICKS = 2000, 5
+"""Those of ZooKeeper's own zoo_sample.cfg, which are taken for those of a cluster that exists."""
+
 COMMIT_SECONDS = 0.1
 """The end of a session that a quorum agrees to, and the watch that tells the next in line."""
 ELECTION_SECONDS = 1.0
@@ -51,7 +55,6 @@ class ZooKeeper:
 
     name = "zookeeper"
     summary = "ZooKeeper: ephemeral sequential nodes, sessions."
-    attaching = "its client sends no digest and speaks no TLS"
     image = "zookeeper"
     server_counts: tuple[int, ...] = (3, 5)
     client = "zookeeper"
@@ -129,11 +132,14 @@ class ZooKeeper:
           after a second at most.
         """
         values, ttl = self._options(settings), settings.ttl_seconds
+        if settings.attached:
+            values |= {"tick_ms": USUAL_TICK_MS, "sync_ticks": USUAL_SYNC_TICKS}
         tick = values["tick_ms"] / 1000
         return LeaseTerms(
             ttl_seconds=ttl,
             granularity_seconds=0.001,
-            least_seconds=2 * tick if settings.options.get("tick_ms") else 0.2,
+            # What a cluster that exists grants at least is found by asking it.
+            least_seconds=0.001 if settings.attached else 2 * tick if settings.options.get("tick_ms") else 0.2,
             given_away_least_seconds=ttl,
             given_away_most_seconds=ttl + ttl / 3 + 1.5 * tick + COMMIT_SECONDS,
             hand_over_seconds=values["sync_ticks"] * tick + ELECTION_SECONDS + CLIENT_PAUSE_SECONDS,
@@ -208,3 +214,17 @@ class ZooKeeper:
     def client_config(self, settings: Settings, nodes: Mapping[str, Sequence[str]]) -> dict[str, Any]:
         """See `System.client_config`."""
         return {"endpoints": [[name, PORT] for name in nodes]}
+
+    # -- a cluster that exists ----------------------------------------------------------------------------------------
+
+    def examine(self, access: Access, settings: Settings, prefix: str) -> Found:
+        """See `Attachable.examine`."""
+        return zookeeper_attached.examine(access, settings, prefix)
+
+    def attached_config(self, access: Access, settings: Settings, relays: Sequence[str], prefix: str) -> dict[str, Any]:
+        """See `Attachable.attached_config`."""
+        return {**access.client_settings(relays, PORT), "prefix": prefix}
+
+    def tidy(self, access: Access, prefix: str) -> int:
+        """See `Attachable.tidy`."""
+        return zookeeper_attached.tidy(access, prefix)

@@ -33,7 +33,7 @@ class AttachedCluster(Cluster):
     ) -> None:
         super().__init__(system, settings, nodes, agents)
         self.attachment = attachment
-        self._relays = Relays(nodes, attachment.access.endpoints, system.port)
+        self._relays = Relays(nodes, attachment.access.ways, system.port)
 
     def _planned(self, contenders: Mapping[str, Sequence[str]]) -> Plan:
         """No service is ours."""
@@ -50,7 +50,7 @@ class AttachedCluster(Cluster):
     def client_config(self) -> dict[str, Any]:
         """What the lock clients are told."""
         each = self.attachment
-        return each.system.attached_config(each.access, list(self.nodes), each.prefix)
+        return each.system.attached_config(each.access, each.settings, list(self.nodes), each.prefix)
 
     def wait_healthy(self, check: Callable[[], None], *, deadline_seconds: float | None = None) -> float:
         """It was examined before it was attached to: nothing is awaited."""
@@ -67,7 +67,8 @@ class AttachedCluster(Cluster):
 
     def version(self, patience_seconds: float, check: Callable[[], None]) -> tuple[str | None, str | None]:
         """As the examination found it."""
-        return self.attachment.found.version, None
+        version = self.attachment.found.version
+        return version, "it isn't told to us" if version is None else None
 
     def end_relays(self) -> dict[str, Any]:
         """Close the ways there, and say what passed: node -> its connections. Idempotent."""

@@ -15,7 +15,6 @@ from nemesis.targets import on_contender
 OURS_ALONE: Mapping[str, str] = {
     "version": "is that of servers of ours; at endpoints it is measured",
     "servers": "says how many servers to start, and none is started at endpoints",
-    "system_options": "are settings of servers of ours, and none is started at endpoints",
 }
 """Keys of a trial that concern servers of ours, and why they can't be given."""
 
@@ -33,6 +32,8 @@ class Asked(Protocol):
     def client(self) -> str | None: ...
     @property
     def client_dir(self) -> str | None: ...
+    @property
+    def system_options(self) -> Mapping[str, Any]: ...
 
 
 def check(config: Asked, options: Mapping[str, Any], bad: Callable[[str, str], ConfigError]) -> None:
@@ -45,6 +46,11 @@ def check(config: Asked, options: Mapping[str, Any], bad: Callable[[str, str], C
     for key, why in OURS_ALONE.items():
         if getattr(config, key):
             raise bad(key, why)
+    ours = getattr(system, "client_options", ())
+    if others := [name for name in config.system_options if name not in ours]:
+        but = f" (its lock client's are {', '.join(ours)})" if ours else ""
+        why = f"{', '.join(others)}: settings of servers of ours, and none is started at endpoints{but}"
+        raise bad("system_options", why)
     if system.image in config.images:
         raise bad(f"images.{system.image}", "is the image of servers of ours, and none is started at endpoints")
     if config.client is not None and not is_registered(config.client, config.client_dir):
@@ -57,7 +63,7 @@ def check(config: Asked, options: Mapping[str, Any], bad: Callable[[str, str], C
         raise bad("client", f"{config.client} knows only clusters that the trial starts, no endpoints")
     for key, look in (
         ("endpoints", lambda: attached.parse(config.endpoints)),
-        ("endpoint_options", lambda: attached.access(config.endpoints, options)),
+        ("endpoint_options", lambda: attached.access(config.endpoints, options, attached.own_options(system))),
     ):
         try:
             look()

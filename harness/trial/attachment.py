@@ -19,23 +19,24 @@ class Attachment:
 
     system: Attachable
     access: Access
+    settings: Settings
     found: Found
     prefix: str
 
     @property
     def nodes(self) -> list[str]:
         """The nodes of the site on which the ways to the endpoints begin, in their order."""
-        return [f"e{number}" for number in range(1, len(self.access.endpoints) + 1)]
+        return [f"e{number}" for number in range(1, len(self.access.ways) + 1)]
 
     def recorded(self) -> dict[str, Any]:
         """For trial.json, without secrets."""
         return {
-            "at": dict(zip(self.nodes, map(str, self.access.endpoints), strict=True)),
+            "at": dict(zip(self.nodes, map(str, self.access.ways), strict=True)),
             "tls": self.access.tls is not None,
             "user": self.access.user,
             "found": self.found.words,
             "prefix": self.prefix,
-            "unseen": list(attached.UNSEEN),
+            "unseen": [*attached.UNSEEN, *self.found.unseen],
         }
 
 
@@ -43,9 +44,11 @@ def examine(config: TrialConfig, settings: Settings) -> Attachment:
     """Ask the cluster. Raises EndpointError that names the endpoint and what is the case instead."""
     system = registry.load("systems", config.system)()
     assert isinstance(system, Attachable), "a resolved config has endpoints of no other"
-    access = attached.access(config.endpoints, secrets.reveal(config.endpoint_options))
+    options = secrets.reveal(config.endpoint_options)
+    access = attached.access(config.endpoints, options, attached.own_options(system))
     prefix = f"fencepost/{random.token_hex(6)}"
-    return Attachment(system, access, system.examine(access, settings, prefix), prefix)
+    found = system.examine(access, settings, prefix)
+    return Attachment(system, found.access or access, settings, found, prefix)
 
 
 def examine_first(config: TrialConfig) -> Found | None:
@@ -53,4 +56,5 @@ def examine_first(config: TrialConfig) -> Found | None:
     if not config.endpoints:
         return None
     image = registry.load("systems", config.system).image
-    return examine(config, Settings(config.ttl, len(config.endpoints), image, attached=True)).found
+    options = secrets.reveal(config.system_options)
+    return examine(config, Settings(config.ttl, len(config.endpoints), image, options, attached=True)).found

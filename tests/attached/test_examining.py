@@ -230,8 +230,15 @@ def test_endpoints_of_both_families() -> None:
         ({"images": {"etcd": "etcd:3"}}, "images.etcd", "none is started at endpoints"),
         ({"system_options": {"election_ms": 700}}, "system_options", "settings of servers of ours"),
         ({"client": "redlock"}, "client", "unknown client"),
-        ({"client": "consul"}, "client", "no endpoints"),
-        ({"system": "zookeeper"}, "endpoints", "zookeeper can't be used by endpoints yet"),
+        ({"client": "noop"}, "client", "no endpoints"),
+        ({"system": "consul", "endpoint_options": {"user": "me"}}, "endpoint_options", "unknown .* 'user' .*, token"),
+        ({"endpoint_options": {"token": "a-Token-1"}}, "endpoint_options", "unknown endpoint option 'token'"),
+        (
+            {"system": "consul", "system_options": {"lock_delay_seconds": 2.0, "raft_multiplier": 2}},
+            "system_options",
+            "raft_multiplier: settings of servers of ours, .*its lock client's are lock_delay_seconds, behavior",
+        ),
+        ({"system": "consul", "system_options": {"lock_delay_seconds": 99.0}}, "system_options", "between 0 and 60"),
         ({"fault": "kill-leader"}, "fault", "offered there: .*freeze-holder.*kill-holder.*none"),
         ({"fault": "freeze-n1"}, "fault", "it hits servers"),
         ({"fault": "partition-holder", "fault_options": {"away_from": "leader"}}, "fault", "asks who leads"),
@@ -263,6 +270,25 @@ def test_what_makes_no_sense_there(keys: dict[str, Any], key: str, reason: str) 
     with pytest.raises(ConfigError, match=reason) as caught:
         resolve(from_mapping(cell))
     assert caught.value.key == key
+
+
+def test_a_system_that_has_no_way_to_do_it_says_so() -> None:
+    """In its own words, where it has some."""
+
+    class Fixed:
+        name = "fixed"
+
+    class Spoken(Fixed):
+        attaching = "its servers answer nobody"
+
+    for kind, reason in (
+        (Fixed, "its client and its checks know only clusters"),
+        (Spoken, "its servers answer nobody"),
+    ):
+        system: Any = kind()
+        said = attached.why_not(system)
+        assert str(said).startswith("fixed can't be used by endpoints yet: ")
+        assert reason in str(said)
 
 
 def test_only_contenders_are_hit() -> None:

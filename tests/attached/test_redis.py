@@ -154,7 +154,7 @@ def test_its_lock_through_tls_and_what_it_leaves(guarded_redis: Redis, papers: P
     before = guarded_redis.contents()
     access = attached.access([guarded_redis.endpoint], way_in(papers))
     settings = {
-        **System().attached_config(access, ["localhost"], PREFIX),
+        **System().attached_config(access, SETTINGS, ["localhost"], PREFIX),
         "endpoints": [["localhost", guarded_redis.port]],
     }
     lock = RedisLock(ClientConfig(settings, "lock", 5.0, 0, 2.0, on_lost=lambda reason: None))

@@ -30,7 +30,7 @@ from typing import Any
 from urllib.parse import quote
 
 from workloads.clients.base import Acquired, Answered, ClientConfig, Outcome, classify
-from workloads.clients.http import HttpClient, TransportError
+from workloads.clients.http import HttpClient, Tls, TransportError
 from workloads.clocks import Flag, Stamp
 
 NO_SESSION = "status 404"
@@ -72,10 +72,12 @@ class ConsulError(Exception):
 
 class ConsulLock:
     """See the module. `settings`: endpoints, lock_delay_seconds, behavior (release, delete), believe_404, node_checks
-    (sessions with the check serfHealth).
+    (sessions with the check serfHealth); of a cluster that isn't the harness's own also `prefix` (below which its keys
+    are, and with which the names of its sessions begin), `tls` (`Tls.of`) and `token`.
     """
 
     name = "consul"
+    attaches = True
     library = f"http.client of Python {sys.version.split()[0]}"
     errors = ERRORS
 
@@ -93,13 +95,16 @@ class ConsulLock:
             sessions_left=0,
             denied_alive=0,
         )
-        self._http = HttpClient(config.endpoints(), self.counters)
-        self._key = f"/v1/kv/fencepost/{quote(config.lock)}"
+        self._http = HttpClient(config.endpoints(), self.counters, Tls.of(config.settings.get("tls")))
+        if (token := config.settings.get("token")) is not None:
+            self._http.headers["X-Consul-Token"] = str(token)
+        prefix = config.settings.get("prefix")
+        self._key = f"/v1/kv/{quote(prefix or 'fencepost')}/{quote(config.lock)}"
         self._lock_delay = float(config.settings.get("lock_delay_seconds", 15.0))
         self._behavior = str(config.settings.get("behavior", "release"))
         self._checks = ["serfHealth"] if config.settings.get("node_checks", False) else []
         self._believe_404 = bool(config.settings.get("believe_404", False))
-        self._owner = f"contender {config.process}"
+        self._owner = f"{f'{prefix} ' if prefix else ''}contender {config.process}"
         self._random = random.Random(os.urandom(8))
         self._session = ""
         self._left: list[str] = []

@@ -31,7 +31,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import kazoo
-from kazoo.client import KazooClient
 from kazoo.exceptions import (
     ConnectionClosedError,
     ConnectionLoss,
@@ -43,8 +42,10 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 
+from workloads.clients import keeper
 from workloads.clients.base import Acquired, Answered, ClientConfig, Outcome, classify
-from workloads.clients.http import resolve
+from workloads.clients.http import Tls, resolve
+from workloads.clients.keeper import MARK, ROOT
 from workloads.clocks import Flag, Stamp
 
 NO_NODE = "NoNodeError"
@@ -82,9 +83,12 @@ class ZooKeeperError(Exception):
 
 
 class ZooKeeperLock:
-    """See the module. `settings`: endpoints."""
+    """See the module. `settings`: endpoints; of a cluster that isn't the harness's own also `prefix` (below which its
+    nodes are), `tls` (`Tls.of`), `user` and `password`.
+    """
 
     name = "zookeeper"
+    attaches = True
     library = f"kazoo {kazoo.__version__}"
     errors = ERRORS
 
@@ -97,7 +101,13 @@ class ZooKeeperLock:
             connections=0, suspended=0, expired=0, sessions_given_up=0, creates_recovered=0, looks=0
         )
         self._hosts = [_address(host, port) for host, port in config.endpoints()]
-        self._folder = f"/fencepost/{config.lock}"
+        self._prefix: str | None = config.settings.get("prefix")
+        self._folder = f"/{self._prefix or ROOT}/{config.lock}"
+        self._tls = Tls.of(config.settings.get("tls"))
+        names = {} if self._tls is None else self._tls.names
+        self._names = {resolve(host, port)[1][0]: names.get(host, host) for host, port in config.endpoints()}
+        user, password = config.settings.get("user"), config.settings.get("password")
+        self._login = None if user is None else (str(user), str(password))
         self._client: Any = None
         self._negotiated = config.ttl_seconds
         self._woken = threading.Event()
@@ -113,11 +123,23 @@ class ZooKeeperLock:
         while (left := deadline - time.monotonic()) > 0:
             if self._connected(min(left, 1.0)):
                 try:
+                    if self._prefix is not None:
+                        self._mark_root(min(left, 5.0))
                     self._ask(lambda client: client.ensure_path_async(self._folder), min(left, 5.0))
                     return None
                 except ZooKeeperError as error:
                     why = str(error)
         return f"no session within {timeout_seconds:g} s: {why}"
+
+    def _mark_root(self, timeout_seconds: float) -> None:
+        """Make the folder of all trials, where there is none, as one that goes with the last of them."""
+        root = f"/{ROOT}"
+        if self._ask(lambda client: client.exists_async(root), timeout_seconds) is None:
+            try:
+                self._ask(lambda client: client.create_async(root, MARK), timeout_seconds)
+            except ZooKeeperError as error:
+                if not str(error).startswith("NodeExistsError"):
+                    raise
 
     def _open(self) -> None:
         """A client of its own session. kazoo's retries: of commands none; of connections, each one counted."""
@@ -126,29 +148,22 @@ class ZooKeeperLock:
         )  # to stderr, which is kept as the contender's log
         logger = logging.getLogger("kazoo")
         logger.setLevel(LOG_LEVEL)
-        client: Any = KazooClient(
-            hosts=",".join(self._hosts),
-            timeout=self._ttl,
-            randomize_hosts=False,
+        client = keeper.client(
+            self._hosts,
+            self._ttl,
+            keeper.Handler(self._tls, self._names),
+            self._agreed,
+            self._login,
             command_retry=KazooRetry(max_tries=0),
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=1.5, max_jitter=0.5, max_delay=0.5),
             logger=logger,
         )
-        self._remember_timeout(client)
         client.add_listener(lambda state: self._heard(client, state))
         client.start_async()
         self._client = client
 
-    def _remember_timeout(self, client: Any) -> None:
-        """kazoo negotiates the session's length and keeps it to itself; its read timeout is two thirds of it."""
-        connect = client._connection._connect
-
-        def connected(*arguments: Any) -> Any:
-            read_timeout, connect_timeout = connect(*arguments)
-            self._negotiated = read_timeout * 1.5 / 1000
-            return read_timeout, connect_timeout
-
-        client._connection._connect = connected
+    def _agreed(self, seconds: float) -> None:
+        self._negotiated = seconds
 
     def _heard(self, client: Any, state: str) -> None:
         """kazoo's listener: called in its connection thread, must not block."""
