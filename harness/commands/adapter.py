@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shlex
 import sys
-import tarfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness import plain
+from harness import plain, secrets
 from harness.commands.options import pairs
 from harness.commands.terminal import wrapped
-from harness.errors import HarnessError, UsageError
+from harness.errors import UsageError
 
 if TYPE_CHECKING:
-    from harness.runtime.base import Node, Runtime
+    from harness.runtime.base import Runtime
+    from harness.trial.examining import Examined
     from workloads.adapters.examine import Alone
 
 TTL = 2.0
-FOLDER = "/opt/fencepost/examined"
-"""Where its files are, on a node."""
 SLOW = 4.0
 """An acquire that takes so many times as long as it was given is told of."""
-SEND_SECONDS = 60.0
 
 
 @click.group()
@@ -48,6 +43,7 @@ def command() -> None:
 @click.option("--system", metavar="NAME", help="Also at this system, on nodes of its own, with fixed faults.")
 @click.option("--ttl", type=float, metavar="SECONDS", help="The lease (default: 2, or the shortest that is granted).")
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="An option that it is told.")
+@click.option("--image", "images", multiple=True, metavar="NAME=REF", help="Use this image, e.g. contender=REF.")
 @click.option("--runtime", "runtime_name", default="auto", metavar="NAME", help="Where the nodes of --system live.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def check(
@@ -56,14 +52,16 @@ def check(
     system: str | None,
     ttl: float | None,
     options: tuple[str, ...],
+    images: tuple[str, ...],
     runtime_name: str,
     as_json: bool,
 ) -> None:
     """Start COMMAND, and see rule by rule whether it keeps the adapter protocol; the first that it breaks is told.
 
     Without --system it is run on this machine, at a port where nobody listens and at one where nobody answers: errors
-    have their types, nothing hangs, nothing is left. With --system NAME it then locks at a real one, on nodes of its
-    own, while the servers freeze, while it is frozen itself, and while nobody reads what it wrote.
+    have their types, nothing hangs, nothing is left. With --system NAME all runs on nodes, with its files and the
+    packages that it needs, as in a trial, and it then locks at a real one, while the servers freeze, while it is
+    frozen itself, and while nobody reads what it wrote.
 
     Exits with 0 when it keeps all rules, with 1 when it breaks one, with 2 for a bad command, with 4 when it could not
     be examined.
@@ -75,68 +73,56 @@ def check(
       fencepost adapter check './lock -v' --dir ./build --system etcd --json
     """
     from harness.commands.interrupt import attended
+    from harness.images.halting import Halt
     from harness.runtime.choice import choose
     from harness.trial import examining
-    from workloads.adapters.examine import Broken, Subject, against_nothing
+    from harness.trial.config import from_mapping, resolve
 
     if ttl is not None and not 0.5 <= ttl <= 3600:
         raise UsageError(f"--ttl must lie between 0.5 and 3600 s, not {ttl:g}")
-    words, where = _located(adapter, folder)
     told = pairs("--option", options)
-    if system is not None:
-        ttl = examining.ttl_of(system, ttl)
-    subject = Subject({"command": words, "directory": where, "options": told}, ttl or TTL, [])
     runtimes: list[Runtime] = []
-
-    def work() -> tuple[Alone | None, tuple[str, str] | None]:
-        try:
-            alone = against_nothing(subject)
-        except Broken as broken:
-            return None, (broken.rule, broken.what)
-        return alone, None if system is None else at_system(system, subject.ttl)
-
-    def at_system(name: str, ttl: float) -> tuple[str, str] | None:
-        runtime = choose(runtime_name).runtime
-        runtimes.append(runtime)
-        there, send = _sent(adapter, folder)
-        say = lambda line: click.echo(f"{line} …", err=True)  # noqa: E731
-        return examining.examine(name, {**there, "options": told}, ttl, runtime, send, say)
-
-    alone, broken = attended(work, sweep=lambda seconds: [word for each in runtimes for word in each.sweep(seconds)])
-    rows = _rows(broken, served=system is not None)
-    if as_json:
-        more = {} if alone is None else {"adapter": alone.adapter.more["adapter"]}
-        click.echo(
-            json.dumps({"command": words, **more, "system": system, "kept": broken is None, "rules": rows}, indent=2)
-        )
+    if system is None:
+        words, where = _located(adapter, folder)
+        work = lambda: _here(words, where, told, ttl or TTL)  # noqa: E731
     else:
-        _print(alone, rows)
-    sys.exit(0 if broken is None else 1)
-
-
-def _sent(adapter: str, folder: str | None) -> tuple[dict[str, Any], Callable[[Node], None]]:
-    """What a contender is told of it on its node, and what brings its files there: those of the folder, or the one."""
-    words = shlex.split(adapter)
-    root = Path(folder) if folder is not None else Path(words[0]).parent
-    if folder is None and not Path(words[0]).is_file():
-        raise UsageError(f"{words[0]} is no file that could be sent to a node; --dir DIR names a folder to send")
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        tar.add(root, ".") if folder is not None else tar.add(words[0], Path(words[0]).name)
-    if folder is None:
-        words[0] = f"./{Path(words[0]).name}"
-    if words[0].endswith(".py"):
-        words = ["python3", "-u", *words]
-
-    def send(node: Node) -> None:
-        unpack = 'mkdir -p "$1" && cd "$1" && exec tar -x --no-same-owner'
-        done = node.run(["sh", "-c", unpack, "sh", FOLDER], stdin=buffer.getvalue(), timeout_seconds=SEND_SECONDS)
-        if done.exit_code != 0:
-            raise HarnessError(
-                f"its files can't be unpacked on the node: {done.stderr.decode(errors='replace').strip()}"
+        asked = {"client": adapter, "client_dir": folder, "client_options": told, "images": pairs("--image", images)}
+        config = resolve(
+            from_mapping(
+                {"system": system, "ttl": examining.ttl_of(system, ttl)} | {k: v for k, v in asked.items() if v}
             )
+        )
+        if config.brought_client() is None:
+            raise UsageError(f"{adapter} is a client of Fencepost's own, and no program; a file is written ./{adapter}")
+        halt = Halt()
 
-    return {"command": words, "directory": FOLDER}, send
+        def work() -> Examined:
+            runtime = choose(runtime_name).runtime
+            runtimes.append(runtime)
+            return examining.examine(config, runtime, lambda line: click.echo(f"{plain.line(line)} …", err=True), halt)
+
+    done = attended(work, sweep=lambda seconds: [word for each in runtimes for word in each.sweep(seconds)])
+    rows = _rows(done.broken, served=system is not None)
+    if as_json:
+        said = {} if done.alone is None else {"adapter": dict(done.alone.said)}
+        kept = done.broken is None
+        click.echo(json.dumps({"command": adapter, **said, "system": system, "kept": kept, "rules": rows}, indent=2))
+    else:
+        _print(done.alone, rows)
+    sys.exit(0 if done.broken is None else 1)
+
+
+def _here(words: list[str], where: str | None, options: dict[str, Any], ttl: float) -> Examined:
+    """On this machine, against nothing."""
+    from harness.trial.examining import Examined
+    from workloads.adapters.examine import Broken, Subject, against_nothing
+
+    try:
+        own = {"command": words, "directory": where, "options": secrets.reveal(options)}
+        alone = against_nothing(Subject(own, ttl, []))
+    except Broken as broken:
+        return Examined(None, (broken.rule, broken.what))
+    return Examined(alone, None)
 
 
 def _located(adapter: str, folder: str | None) -> tuple[list[str], str | None]:
@@ -173,7 +159,7 @@ def _rows(broken: tuple[str, str] | None, *, served: bool) -> list[dict[str, Any
 def _print(alone: Alone | None, rows: list[dict[str, Any]]) -> None:
     """A line for the adapter, and one for each rule."""
     if alone is not None:
-        click.echo(f"{plain.line(alone.adapter.library)}, renewals {alone.adapter.renewals}")
+        click.echo(f"{plain.line(alone.library)}, renewals {alone.said['renewals']}")
         if alone.slowest > SLOW * alone.given:
             click.echo(
                 f"slow: an acquire that was given {alone.given:.1f} s took {alone.slowest:.1f} s at {alone.where} "

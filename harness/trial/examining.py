@@ -10,16 +10,23 @@ import secrets
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 from harness import registry
+from harness import secrets as values
+from harness.client import sending
 from harness.errors import HarnessError
+from harness.images.halting import Halt
 from harness.runtime.base import Node, NodeSpec, Runtime
 from harness.systems import roles
 from harness.systems.base import Settings, System, terms_of
+from harness.trial import arriving
 from harness.trial.cluster import Cluster
+from harness.trial.config import TrialConfig
 from nemesis.base import AgentLink
 from nemesis.link import gather, open_agent
+from workloads.adapters.examine import Alone
 
 ARGV = ("python3", "-u", "-m", "workloads.adapters.examine")
 FAULT = "examination"
@@ -27,6 +34,14 @@ STEP_SECONDS = 120.0
 """How long nothing may be heard of the examination: its longest step waits for some leases to run out."""
 LAST_LINES = 10
 """How much of what it prints on stderr is told when it dies."""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """`alone` when it kept the rules that need no service; `broken`, the rule that it broke, and how."""
+
+    alone: Alone | None
+    broken: tuple[str, str] | None
 
 
 def ttl_of(system: str, wanted: float | None) -> float:
@@ -39,29 +54,24 @@ def ttl_of(system: str, wanted: float | None) -> float:
     return wanted if wanted is not None else max(2.0, least)
 
 
-def examine(
-    system: str,
-    own: Mapping[str, Any],
-    ttl: float,
-    runtime: Runtime,
-    send: Callable[[Node], None],
-    report: Callable[[str], None],
-    image: str = "contender",
-) -> tuple[str, str] | None:
-    """The rule that an adapter breaks at this system, and how; None when it keeps all.
+def examine(config: TrialConfig, runtime: Runtime, report: Callable[[str], None], halt: Halt) -> Examined:
+    """Examine the client that a resolved config brings, at its system.
 
-    `own` is what its client is told of it, `send` brings its files onto the node. Raises HarnessError when the
-    examination itself could not be made, RuntimeUnavailable when an image is missing.
+    Raises UsageError when what it needs can't be installed, HarnessError when the examination itself could not be made,
+    RuntimeUnavailable when an image is missing.
     """
-    made: System = registry.load("systems", system)()
-    settings = Settings(ttl, made.server_counts[0], made.image, {})
-    runtime.image_versions([*roles.images_of(made), "node", image])
-    site = runtime.open_site(f"x{secrets.token_hex(4)}", images={})
+    client = config.brought_client()
+    assert client is not None
+    arriving.get_image([config], runtime, report, halt)
+    made: System = registry.load("systems", config.system)()
+    settings = Settings(config.ttl, made.server_counts[0], config.image_of(made.image), {})
+    runtime.image_versions(config.images_needed(), images=config.images)
+    site = runtime.open_site(f"x{secrets.token_hex(4)}", images=config.images)
     with ExitStack() as undo:
         undo.callback(site.close)
         names = roles.node_names(made, settings)
         servers = site.start_nodes([NodeSpec(name) for name in names])
-        [place] = site.start_nodes([NodeSpec("c0", image, "contender")])
+        [place] = site.start_nodes([NodeSpec("c0", config.contender_image(), "contender")])
         agents: dict[str, AgentLink] = {}
         for node in (*servers, place):
             agents[node.name] = link = open_agent(node)
@@ -69,29 +79,27 @@ def examine(
         beside = [place] if roles.has_beside(made, settings, names) else []
         cluster = Cluster(made, settings, servers, agents, beside)
         undo.callback(cluster.close)
-        report(f"{system} comes up")
+        report(f"{config.system} comes up")
         cluster.start()
         cluster.start_beside()
         cluster.wait_healthy(lambda: None)
-        send(place)
-        report("the adapter is examined at it")
+        sending.send(place, client)
+        report("the adapter is examined there")
         told = cluster.client_config()
         subject = {
-            "own": {**own, "system": system},
-            "ttl": ttl,
+            "own": sending.told(client, config.system, values.reveal(config.client_options)),
+            "ttl": config.ttl,
             "endpoints": told.pop("endpoints"),
             "settings": told,
         }
-        return _Examined(place, subject, {name: agents[name] for name in names}, report).result()
+        return _Examination(place, subject, {name: agents[name] for name in names}).result()
 
 
-class _Examined:
+class _Examination:
     """The examination on its node, which asks for freezes of the servers."""
 
-    def __init__(
-        self, node: Node, subject: Mapping[str, Any], agents: Mapping[str, AgentLink], report: Callable[[str], None]
-    ) -> None:
-        self._agents, self._report = agents, report
+    def __init__(self, node: Node, subject: Mapping[str, Any], agents: Mapping[str, AgentLink]) -> None:
+        self._agents = agents
         self._said: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
         self._errors: list[str] = []
         self._process = node.spawn(ARGV, on_line=self._line, on_error_line=self._error)
@@ -111,8 +119,9 @@ class _Examined:
         finally:
             self._said.put(None)
 
-    def result(self) -> tuple[str, str] | None:
+    def result(self) -> Examined:
         """What came of it."""
+        alone: Alone | None = None
         try:
             while True:
                 try:
@@ -124,8 +133,11 @@ class _Examined:
                     raise HarnessError(f"the examination ended before its time; its last words: {last}")
                 if "broken" in said:
                     broken = said["broken"]
-                    return None if broken is None else (str(broken[0]), str(broken[1]))
-                self._do(str(said["please"]))
+                    return Examined(alone, None if broken is None else (str(broken[0]), str(broken[1])))
+                if "alone" in said:
+                    alone = Alone(**said["alone"])
+                else:
+                    self._do(str(said["please"]))
         finally:
             self._process.close_stdin()
             if self._process.wait(5.0) is None:

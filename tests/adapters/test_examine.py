@@ -34,7 +34,7 @@ def subject(tmp_path: Path, body: str, port: int = 1, **options: Any) -> Subject
 def test_a_right_adapter_keeps_every_rule(tmp_path: Path, server: LockServer, told: bool) -> None:
     """Against nothing and with its service, whether it renews when asked or by itself."""
     right = subject(tmp_path, ADAPTER, server.port, told=told)
-    assert str(against_nothing(right).adapter.library) == "paper 1 (Python)"
+    assert against_nothing(right).library == "paper 1 (Python)"
     Examination(right, server).run()
 
 

@@ -2,7 +2,7 @@
 
 `against_nothing` needs no service: a port where nobody listens, and one where nobody answers. `with_service` needs one
 that is healthy, and somebody who can freeze and thaw it. Each ends at the first rule that is broken: what comes after
-would only follow from it. `python3 -m workloads.adapters.examine` is the second one on a node, spoken to in JSON lines.
+would only follow from it. `python3 -m workloads.adapters.examine` is both on a node, spoken to in JSON lines.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from workloads.adapters.child import children_of
@@ -188,11 +188,13 @@ def several(*made: Callable[[], One]) -> Iterator[list[One]]:
 
 @dataclass(frozen=True)
 class Alone:
-    """An adapter that kept the rules that need no service: one of its processes, for what it said of itself, and the
-    slowest of its acquires that had to fail (s, of `given` s), with where it was.
+    """An adapter that kept the rules that need no service: what it said of itself, and the slowest of its acquires that
+    had to fail (s, of `given` s), with where it was.
     """
 
-    adapter: Adapter
+    library: str
+    said: Mapping[str, str]
+    """library, version, language and renewals."""
     given: float
     slowest: float
     where: str
@@ -219,7 +221,7 @@ def _nobody(subject: Subject, port: int, where: str) -> Alone:
                 raise Broken("errors-are-no-success", f"an acquire at {where} was ok")
             slowest = max(slowest, time.monotonic() - began)
         one.leave()
-        return Alone(one.adapter, given, slowest, where)
+        return Alone(one.adapter.library, one.adapter.more["adapter"], given, slowest, where)
 
 
 class Examination:
@@ -439,9 +441,10 @@ class _Asked:
 
 
 def main() -> int:
-    """The first line of stdin is the subject; the last of stdout says what came of it."""
+    """The first line of stdin is the subject; then what came of it without a service is told, and at last with one."""
     subject = Subject(**json.loads(sys.stdin.readline()))
     try:
+        print(json.dumps({"alone": asdict(against_nothing(subject))}), flush=True)
         Examination(subject, _Asked()).run()
     except Broken as broken:
         print(json.dumps({"broken": [broken.rule, broken.what]}), flush=True)
