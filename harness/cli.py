@@ -23,6 +23,7 @@ COMMANDS = {
     "check": "Decide the verdicts of recorded histories.",
     "report": "Write the HTML report of a trial or a matrix again.",
     "adapter": "See whether the adapter of a lock of your own keeps the protocol.",
+    "new": "Write a skeleton to begin with: a client of your own, with its test.",
     "images": "Get the images, and the file trees for machines without an engine, that trials need.",
     "clean": "Remove what earlier runs left behind, by labels alone.",
     "doctor": "Say what this machine can and can't do, and the remedy.",

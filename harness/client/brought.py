@@ -92,7 +92,7 @@ def is_registered(client: str, folder: str | None = None) -> bool:
 def adapters() -> dict[str, Path]:
     """The adapters that come with Fencepost, by name: each a file that says what packages it needs."""
     found = {}
-    for path in sorted(Path(workloads.__file__).parent.glob("adapters/*.py")):
+    for path in sorted(Path(workloads.__file__).parent.glob("adapters/libraries/*.py")):
         if needs.inline(path.read_text(), str(path)) is not None:
             found[path.stem.replace("_", "-")] = path
     return found

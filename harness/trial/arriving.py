@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from harness.trial.config import TrialConfig
 
 _OF_PIP = ("No matching distribution found", "Could not find a version", "Invalid requirement", "ResolutionImpossible")
 """How pip says that it isn't the machine or the network that is at fault."""
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 MOST_LINE = 240
 """Characters of a line of pip's that are shown."""
 
@@ -77,10 +79,14 @@ def get_image(configs: Sequence[TrialConfig], runtime: Runtime, report: Callable
                 raise
             except RuntimeUnavailable as error:
                 images.drop(name)
-                said = "\n".join(map(_shortened, str(error).splitlines()))
-                if any(words in said for words in _OF_PIP):
-                    raise UsageError(f"client: what it needs can't be installed: {said}") from error
-                raise RuntimeUnavailable(said) from error
+                lines = [_shortened(_COLOUR.sub("", line)) for line in str(error).splitlines()]
+                own = [line for line in lines if line.startswith("ERROR: ")]
+                if any(words in line for words in _OF_PIP for line in own):
+                    said = "\n".join(own)
+                    raise UsageError(
+                        f"client: {', '.join(client.packages)} can't be installed; pip says:\n{said}"
+                    ) from error
+                raise RuntimeUnavailable("\n".join(lines)) from error
 
 
 def _shortened(line: str) -> str:

@@ -1,0 +1,142 @@
+"""`fencepost new`: a skeleton that works as it is, to begin with, and its test."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import click
+
+from harness.errors import UsageError
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_TAKEN = frozenset({"redis", "kazoo", "psycopg2", "requests", "fencepost_adapter", "workloads", "nemesis"})
+"""Modules that a file of the same name would hide from itself: a program's own folder comes first on its path."""
+
+_CLIENT = '''"""The lock of {name}, for Fencepost: `fencepost run redis --client ./{name}.py --fault freeze-holder`.
+
+It works as it is, by redis-py; put your library in its place. Where that is a package, name it here (else the
+nodes' own redis, kazoo, requests and psycopg2 are there), with one more # before neither line:
+
+# # /// script
+# # dependencies = ["redis==5.0.1"]
+# # ///
+"""
+
+import redis
+from fencepost_adapter import Adapter, Fail, ok, run
+
+
+class Lock(Adapter):
+    library, version = "{name}", redis.__version__
+    renewals = "asked"  # by renew() below; "told", "unseen" or "none" where the library does it otherwise
+    tokens = False  # whether acquire() has a fencing token: ok(token=…)
+    errors = {{  # how an error begins -> what it says of the request: it failed for certain, or nobody knows
+        "busy": "fail",
+        "LockNotOwnedError": "fail",
+        "*": "info",
+    }}
+
+    def open(self, config):  # before the hello: no service need be there yet
+        host, port = config.endpoints[0]
+        self.redis = redis.Redis(host=host, port=port, socket_timeout=config.operation_seconds)
+        self.name, self.ttl = config.lock, config.ttl
+
+    def acquire(self, wait):
+        self.lock = self.redis.lock(self.name, timeout=self.ttl, blocking_timeout=wait)
+        if not self.lock.acquire():
+            raise Fail("busy: held by another")
+        return ok()
+
+    def renew(self):
+        return self.owned(lambda: self.lock.extend(self.ttl, replace_ttl=True))
+
+    def release(self):
+        return self.owned(self.lock.release)
+
+    def owned(self, do):
+        try:
+            do()
+        except redis.exceptions.LockNotOwnedError as error:
+            raise Fail(f"LockNotOwnedError: {{error}}", held=False)  # held=False: the *service* said so
+        return ok(proves=True)  # proves: the service says ok only where it was held until then
+
+
+run(Lock)
+'''
+
+_TEST = '''"""{name}.py keeps the adapter protocol, and is right at a real Redis where nothing is broken.
+
+`pytest {test}`; it needs what `fencepost run` needs (`fencepost doctor`, `fencepost images`).
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+# The check begins on this machine: with the Python that runs this, which must have the library too.
+ENVIRONMENT = {{**os.environ, "PATH": f"{{Path(sys.executable).parent}}:{{os.environ['PATH']}}"}}
+
+
+def fencepost(*words):
+    """A command, which must come to its end as expected."""
+    command = [sys.executable, "-m", "harness", *words]
+    done = subprocess.run(command, cwd=HERE, env=ENVIRONMENT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_it_keeps_the_protocol():
+    """Each rule of docs/adapters.md, at a Redis of its own."""
+    fencepost("adapter", "check", "python3 {name}.py", "--dir", ".", "--system", "redis")
+
+
+def test_it_is_right_where_nothing_is_broken(tmp_path):
+    """One trial without faults."""
+    words = ["run", "redis", "--client", "./{name}.py", "--results", str(tmp_path)]
+    fencepost(*words, "--duration", "6", "--min-grants", "3", "--min-handovers", "1")
+'''
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(["client"]))
+@click.argument("name")
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path),
+    default=Path(),
+    metavar="DIR",
+    help="Where it is written (default: here).",
+)
+def command(kind: str, name: str, folder: Path) -> None:
+    """Write a skeleton called NAME that works as it is, and its test. Nothing that is there is replaced.
+
+    \b
+    Examples:
+      fencepost new client mylock
+      fencepost run redis --client ./mylock.py --fault freeze-holder
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} can't be the name of a {kind}: a small letter first, then small letters, digits and _"
+        )
+    if name in _TAKEN or name in sys.stdlib_module_names:
+        raise UsageError(f"{name!r} is a module that the {kind} may want to import, and would hide; take another name")
+    test = f"test_{name}.py"
+    texts = {f"{name}.py": _CLIENT, test: _TEST}
+    for file in texts:
+        if (folder / file).exists():
+            raise UsageError(f"{folder / file} is there already")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, text in texts.items():
+            (folder / file).write_text(text.format(name=name, test=test))
+    except OSError as error:
+        raise UsageError(f"{folder} can't be written to: {error.strerror}") from error
+    for file in texts:
+        click.echo(f"wrote {folder / file}")
+    program = f"{folder / name}.py" if folder.is_absolute() else f"./{folder / name}.py"
+    click.echo(f"try:  fencepost run redis --client {program} --fault freeze-holder")
