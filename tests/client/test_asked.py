@@ -10,10 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from harness.cli import cli
+from harness.client import brought
 from harness.errors import ConfigError
 from harness.images.brought import name_of
 from harness.matrix import load
-from harness.matrix.plan import same
+from harness.matrix.plan import named, same
 from harness.trial.config import TrialConfig, from_mapping, resolve
 
 
@@ -103,3 +104,23 @@ def test_clients_are_listed_with_what_they_stand_on() -> None:
     assert "tokens; renewals seen" in lines["redis"]
     assert "no tokens" in lines["noop"]
     assert "adapter" not in lines
+
+
+def test_each_library_that_is_here_says_what_it_needs_and_where_its_errors_come_from() -> None:
+    """Under sixty lines, with the version that it was written against; each line of its error table has its source."""
+    found = brought.adapters()
+    assert {"redis-py", "python-redis-lock", "kazoo-lock"} <= found.keys()
+    for name, path in found.items():
+        client = brought.read(name)
+        assert client.packages
+        assert all("==" in package for package in client.packages)
+        lines = path.read_text().splitlines()
+        assert len(lines) < 60
+        table = lines[lines.index("    errors = {") + 1 :]
+        table = table[: table.index("    }")]
+        for before, line in zip(["", *table], table, strict=False):
+            assert line.strip().startswith(('"', "#"))
+            assert line.strip().startswith("#") or before.strip().startswith("#"), f"{name}: {line}"
+    plan = load(named(Path("libraries")))
+    assert {cell.client_words() for cell in plan.cells} <= found.keys()
+    assert {cell.system for cell in plan.cells} == {"redis", "zookeeper"}
