@@ -48,6 +48,12 @@ def names(kind: str) -> list[str]:
     return sorted(_group(kind))
 
 
+def foreign(kind: str, name: str) -> str | None:
+    """The top package, or module, that an entry of somebody else's lives in; None of one of ours."""
+    entry = _entry(kind, name)
+    return None if _package(entry) == "fencepost" else entry.module.partition(".")[0]
+
+
 def reference(kind: str, name: str) -> str:
     """The import reference `module:attribute` of an entry, for a process that imports it elsewhere."""
     return _entry(kind, name).value

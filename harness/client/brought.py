@@ -173,7 +173,7 @@ def _absolute(path: str, base: Path) -> Path:
 
 def _alone(words: list[str], path: Path) -> Brought:
     """One file, which is sent alone."""
-    sent = _file(path)
+    sent = read_file(path)
     if path.suffix == ".py":
         source = sent.content.decode(errors="replace")
         packages = needs.inline(source, str(path))
@@ -187,12 +187,12 @@ def _alone(words: list[str], path: Path) -> Brought:
 
 def _beside(folder: Path) -> list[str]:
     listed = folder / needs.FILE
-    return needs.listed(_file(listed).content, str(listed)) if listed.exists() else []
+    return needs.listed(read_file(listed).content, str(listed)) if listed.exists() else []
 
 
 def _in_folder(words: list[str], folder: Path) -> Brought:
     """A command in a folder, all of which is sent."""
-    files = dict(_walk(folder))
+    files = dict(walk(folder))
     program, *rest = words
     own = os.path.normpath(program)
     if "/" in program or own in files:
@@ -235,7 +235,8 @@ def _must_be_there(path: str, word: str, files: Mapping[str, Sent], folder: Path
         raise UsageError(f"there is no file {word} in {folder}")
 
 
-def _file(path: Path) -> Sent:
+def read_file(path: Path) -> Sent:
+    """One file as it is sent. UsageError where it isn't there, or is none."""
     try:
         found = path.stat()
         if stat.S_ISDIR(found.st_mode):
@@ -251,7 +252,7 @@ def _file(path: Path) -> Sent:
         raise UsageError(f"{path} can't be read: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _walk(folder: Path) -> Iterator[tuple[str, Sent]]:
+def walk(folder: Path) -> Iterator[tuple[str, Sent]]:
     """All files of a folder by their paths in it. Counted before any is read."""
     if not folder.is_dir():
         raise UsageError(f"{folder}: {'is no folder' if folder.exists() else 'no such folder'}")
@@ -279,7 +280,7 @@ def _walk(folder: Path) -> Iterator[tuple[str, Sent]]:
         if stat.S_ISLNK(status.st_mode):
             yield name, Sent(link=_link(folder, path))
         elif stat.S_ISREG(status.st_mode):
-            yield name, _file(path)
+            yield name, read_file(path)
         else:
             raise UsageError(f"{path} is no file, but a device, a pipe or a socket, and can't be sent")
 

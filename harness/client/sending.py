@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.client.brought import Brought, Sent
+from harness.client.plugged import Plugged
 from harness.errors import HarnessError, UsageError
 from harness.images import brought as images
 from harness.runtime.base import Node
@@ -23,6 +24,7 @@ FOLDER = "/opt/fencepost/brought"
 """Where its files are, on a node."""
 
 _UNPACK = 'rm -rf "$1" && mkdir -p "$1" && cd "$1" && exec tar -x --no-same-owner'
+_PLUG = 'cd /opt/fencepost && rm -rf -- "$1" "$1.py" && exec tar -x --no-same-owner'
 _FIND = 'cd "$1" && command -v -- "$2"'
 
 SEND_SECONDS = 20.0
@@ -40,6 +42,14 @@ def send(node: Node, brought: Brought) -> None:
     done = node.run(["sh", "-c", _UNPACK, "sh", FOLDER], stdin=archive(brought.files), timeout_seconds=within)
     if done.exit_code != 0:
         raise HarnessError(f"the client's files can't be unpacked on {node.name}: {_last_words(done.stderr)}")
+
+
+def plug(node: Node, plugged: Plugged) -> None:
+    """Have a package of somebody else's beside our own on a node, in the place of one that its image has."""
+    within = SEND_SECONDS + len(plugged.files)
+    done = node.run(["sh", "-c", _PLUG, "sh", plugged.name], stdin=archive(plugged.files), timeout_seconds=within)
+    if done.exit_code != 0:
+        raise HarnessError(f"the package {plugged.name} can't be unpacked on {node.name}: {_last_words(done.stderr)}")
 
 
 def look(node: Node, brought: Brought, system: str, ttl: float, options: Mapping[str, Any]) -> str:

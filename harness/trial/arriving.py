@@ -11,6 +11,7 @@ from typing import Any
 from harness import secrets as values
 from harness.client import brought, sending
 from harness.client.brought import Brought
+from harness.client.plugged import Plugged
 from harness.errors import RuntimeUnavailable, UsageError
 from harness.images import brought as images
 from harness.images.halting import Halt, Halted
@@ -114,8 +115,19 @@ def look_first(config: TrialConfig, runtime: Runtime) -> str | None:
         site.close()
 
 
-def send(client: Brought, nodes: Sequence[Node]) -> None:
-    """Have its files on all these nodes. HarnessError with the words of the first one where that fails."""
+def send(client: Brought | None, packages: Sequence[Plugged], nodes: Sequence[Node]) -> None:
+    """Have its files, and packages of plug-ins, on all these nodes. HarnessError with the words of the first one where
+    that fails.
+    """
+
+    def to(node: Node) -> None:
+        if client is not None:
+            sending.send(node, client)
+        for package in packages:
+            sending.plug(node, package)
+
+    if client is None and not packages:
+        return
     with ThreadPoolExecutor(max_workers=len(nodes)) as pool:
-        for done in [pool.submit(sending.send, node, client) for node in nodes]:
+        for done in [pool.submit(to, node) for node in nodes]:
             done.result()

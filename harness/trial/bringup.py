@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from harness import registry, secrets
+from harness.client import plugged
 from harness.client.brought import ADAPTER
 from harness.client.sending import told
 from harness.errors import HarnessError
@@ -145,7 +146,10 @@ class BringUp:
             # What a program that isn't ours leaves on a node (files, processes) is nobody else's: no other trial's.
             self._lane.replace(node.name for node in self._lane.contender_nodes)
             self._record.data["client"] = arriving.recorded(client, config)
-            arriving.send(client, self._lane.contender_nodes)
+        packages = plugged.read(config.plugged())
+        if packages:
+            self._record.data["plugged"] = {each.name: each.digest for each in packages}
+        arriving.send(client, packages, self._lane.contender_nodes)
 
     def _check_version(self, runs: str | None) -> None:
         """HarnessError when another one runs than was asked for: all that is told of this trial would be of that one.

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from harness import registry, secrets
-from harness.client import brought
+from harness.client import brought, plugged
 from harness.client.brought import Brought
 from harness.errors import ConfigError, UsageError
 from harness.expectations import Verdict
@@ -142,6 +142,12 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def brought_client(self) -> Brought | None:
         """The client that the user brings, with all that is sent; None of ours. Only of a resolved config."""
         return None if self.client_digest is None else brought.known(self.client_digest)
+
+    def plugged(self) -> list[tuple[str, str]]:
+        """What runs on the contenders' nodes by (kind, name): its package is sent there where it isn't ours."""
+        client = self.client or registry.load("systems", self.system).client
+        ours = self.client is None or brought.is_registered(self.client, self.client_dir)
+        return [*([("clients", client)] if ours else []), ("workloads", self.workload)]
 
     def contender_image(self) -> str:
         """The name of the contenders' image: the usual one, or one with the packages that their client needs."""
@@ -376,6 +382,10 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
     system = named("system", "systems", config.system)
     workload = named("workload", "workloads", config.workload)
     client = bringing.check(config, bad)
+    try:
+        plugged.read(config.plugged())
+    except UsageError as error:
+        raise bad("client", str(error)) from error
     revealed("client_options")
     if config.holder is not None and (reason := holders.check(config.holder)) is not None:
         raise bad("holder", reason)
