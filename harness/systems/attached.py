@@ -105,7 +105,7 @@ class Access:
             # Through the relay the client speaks with the endpoint itself, whose certificate has the endpoint's name.
             names = {node: self.name_of(each) for node, each in zip(relays, self.ways, strict=True)}
             told["tls"] = {"ca": self.tls.ca, "cert": self.tls.cert, "key": self.tls.key, "names": names}
-        if self.user is not None:
+        if self.password is not None:  # of a default user there is the password alone
             told |= {"user": self.user, "password": self.password}
         return told
 

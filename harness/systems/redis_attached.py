@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -116,30 +117,39 @@ def examine(access: Access, settings: Settings, prefix: str) -> Found:
     """See `Attachable.examine`: what the lock's script does, by itself, and all of it undone."""
     if len(access.endpoints) != 1:
         raise EndpointError(f"this lock is one of a single Redis, and there are {len(access.endpoints)} endpoints")
-    (endpoint,) = access.endpoints
-    with Server(access, endpoint) as server:
+    with Server(access, access.endpoints[0]) as server:
+        version = try_out(server, settings, prefix)
+    return Found(version, f"redis {version}")
+
+
+def try_out(server: Server, settings: Settings, prefix: str, *more: Sequence[str]) -> str:
+    """Its version, once it did what the lock's script does, and `more` commands, and all of it was undone."""
+    endpoint = server.endpoint
+    try:
+        told = _info(server)
+        lock, token = keys(f"{prefix}-look")
+        script = "redis.call('set', KEYS[1], '1', 'NX', 'PX', ARGV[1]) return redis.call('incr', KEYS[2])"
         try:
-            told = _info(server)
-            lock, token = keys(f"{prefix}-look")
-            script = "redis.call('set', KEYS[1], '1', 'NX', 'PX', ARGV[1]) return redis.call('incr', KEYS[2])"
-            try:
-                server.ask("EVAL", script, "2", lock, token, str(round(settings.ttl_seconds * 1000)))
-            except Refused:  # it may have done the first half
-                server.ask("DEL", lock, token)
-                raise
-            except EndpointError as error:  # and this connection has no answers any more
-                raise EndpointError(f"{error}; {lock} and {token} may be left there") from error
+            server.ask("EVAL", script, "2", lock, token, str(round(settings.ttl_seconds * 1000)))
+            for command in more:
+                server.ask(*command)
+        except Refused:  # it may have done the first half
             server.ask("DEL", lock, token)
-        except Refused as error:
-            if error.words.startswith("NOAUTH"):
-                raise EndpointError(f"{endpoint} wants a password (endpoint options password, user)") from error
-            if error.words.startswith("NOPERM"):
-                raise EndpointError(
-                    f"{endpoint}: the user may not do what a lock does ({error.words}); it takes "
-                    "~fencepost/* +eval +set +get +incr +pexpire +del +info"
-                ) from error
             raise
-    return Found(told["redis_version"], f"redis {told['redis_version']}")
+        except EndpointError as error:  # and this connection has no answers any more
+            raise EndpointError(f"{error}; {lock} and {token} may be left there") from error
+        server.ask("DEL", lock, token)
+    except Refused as error:
+        if error.words.startswith("NOAUTH"):
+            raise EndpointError(f"{endpoint} wants a password (endpoint options password, user)") from error
+        if error.words.startswith("NOPERM"):
+            words = " ".join(f"+{command[0].lower()}" for command in more)
+            raise EndpointError(
+                f"{endpoint}: the user may not do what a lock does ({error.words}); it takes "
+                f"~fencepost/* +eval +set +get +incr +pexpire +del +info {words}".rstrip()
+            ) from error
+        raise
+    return told["redis_version"]
 
 
 def _info(server: Server) -> dict[str, str]:
@@ -161,14 +171,22 @@ def _info(server: Server) -> dict[str, str]:
 
 def tidy(access: Access, prefix: str) -> int:
     """See `Attachable.tidy`."""
-    (endpoint,) = access.endpoints
     try:
-        with Server(access, endpoint) as server:
-            removed = server.ask("DEL", *keys(prefix))
-            left = [key for key in keys(prefix) if server.ask("GET", key) is not None]
+        with Server(access, access.endpoints[0]) as server:
+            return remove(server, prefix)
     except EndpointError as error:
-        raise EndpointError(f"{' and '.join(keys(prefix))} may be left: {error}") from error
-    if left:
+        raise may_be_left(prefix, error) from error
+
+
+def may_be_left(prefix: str, error: EndpointError) -> EndpointError:
+    """The error of keys of which nobody knows whether they are gone."""
+    return EndpointError(f"{' and '.join(keys(prefix))} may be left: {error}")
+
+
+def remove(server: Server, prefix: str) -> int:
+    """Remove a trial's keys, and look for them again."""
+    removed = server.ask("DEL", *keys(prefix))
+    if left := [key for key in keys(prefix) if server.ask("GET", key) is not None]:
         raise EndpointError(f"{', '.join(left)} came back after it was removed: somebody writes there")
     assert isinstance(removed, int)
     return removed

@@ -20,10 +20,21 @@ from typing import Any
 
 from harness.errors import AgentError, UsageError
 from harness.runtime.base import ServiceSpec
+from harness.systems import redis_sentinel_attached
 from harness.systems.asking import LOOK_SECONDS, ask_all, in_range, options, says
+from harness.systems.attached import MOST_ENDPOINTS, Access, Found
 from harness.systems.base import Leadership, LeaseTerms, Server, Settings
 from harness.systems.operating import Held
-from harness.systems.redis import CLIENT_PAUSE_SECONDS, KEPT, PERSISTENCE, held_of, lock_keys, quoted, unlock_command
+from harness.systems.redis import (
+    CLIENT_PAUSE_SECONDS,
+    KEPT,
+    NOT_OURS,
+    PERSISTENCE,
+    held_of,
+    lock_keys,
+    quoted,
+    unlock_command,
+)
 from harness.systems.roles import Quorum, Role
 
 PORT = 6379
@@ -45,6 +56,8 @@ OPTIONS: Mapping[str, tuple[type, Any]] = {
     "wait": (int, 0),
 }
 
+USUAL_DOWN_AFTER_MS = 30_000
+"""Sentinel's own `down-after-milliseconds`, which is taken for that of a cluster that exists."""
 MOST_DOWN_AFTER_MS = 600_000
 
 ELECTION_SECONDS = 1.0
@@ -67,6 +80,8 @@ class RedisSentinel:
     image = "redis"
     server_counts: tuple[int, ...] = (3, 5)
     client = "redis-sentinel"
+    endpoint_options: Mapping[str, tuple[type, str]] = redis_sentinel_attached.OPTIONS
+    client_options: Sequence[str] = ("wait",)
     port = SENTINEL_PORT
     healthy_within_seconds = 30.0
     unlock_ways: Sequence[str] = ("key",)
@@ -102,7 +117,9 @@ class RedisSentinel:
             values["down_after_ms"] = min(round(settings.ttl_seconds * 500), MOST_DOWN_AFTER_MS)
         in_range("down_after_ms", values["down_after_ms"], 100, MOST_DOWN_AFTER_MS, "ms")
         in_range("failover_timeout_ms", values["failover_timeout_ms"], 500, 3_600_000, "ms")
-        replicas = settings.servers - 1
+        if settings.attached:
+            values["down_after_ms"] = USUAL_DOWN_AFTER_MS
+        replicas = MOST_ENDPOINTS if settings.attached else settings.servers - 1
         in_range("min_replicas_to_write", values["min_replicas_to_write"], 0, replicas, "replicas")
         in_range("max_lag_seconds", values["max_lag_seconds"], 1, 3600, "s")
         in_range("wait", values["wait"], 0, replicas, "replicas")
@@ -175,7 +192,7 @@ class RedisSentinel:
         """
         values, ttl = self._values(settings), settings.ttl_seconds
         down_after = values["down_after_ms"] / 1000
-        kept, why = KEPT[values["persistence"]]
+        kept, why = KEPT[values["persistence"]] if not settings.attached else (False, NOT_OURS)
         return LeaseTerms(
             ttl_seconds=ttl,
             granularity_seconds=0.001,
@@ -389,6 +406,27 @@ class RedisSentinel:
             "wait": values["wait"],
             **({"password": values["password"]} if values["password"] else {}),
         }
+
+    # -- a cluster that exists ----------------------------------------------------------------------------------------
+
+    def examine(self, access: Access, settings: Settings, prefix: str) -> Found:
+        """See `Attachable.examine`."""
+        return redis_sentinel_attached.examine(access, settings, prefix, wait=self._values(settings)["wait"])
+
+    def attached_config(self, access: Access, settings: Settings, relays: Sequence[str], prefix: str) -> dict[str, Any]:
+        """See `Attachable.attached_config`. What the Sentinels call the primary and its replicas has a relay each."""
+        ways = dict(zip(access.ways, relays, strict=True))
+        return {
+            **access.client_settings(relays, SENTINEL_PORT),
+            **access.own,  # group, and the password of the Sentinels
+            "prefix": prefix,
+            "wait": self._values(settings)["wait"],
+            "ways": {f"{each.host}:{each.port}": [ways[each], SENTINEL_PORT] for each in access.further},
+        }
+
+    def tidy(self, access: Access, prefix: str) -> int:
+        """See `Attachable.tidy`."""
+        return redis_sentinel_attached.tidy(access, prefix)
 
 
 class _Half:

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Any
 
-from harness.systems.attached import Access, Endpoint, EndpointError, Found, Refused, reach, unanswered
+from harness.systems.attached import Access, Endpoint, EndpointError, Found, Refused, reach, unanswered, wants_tls
 from harness.systems.base import Settings
 
-SESSION_SECONDS = 4.0
+SESSION_SECONDS = 10.0
 """How long a session may take to begin."""
 TIDY_SECONDS = 6.0
 """What the session that tidies up asks for; whatever it gets is right."""
@@ -36,6 +36,8 @@ class Member:
 
         self.endpoint, self._access = endpoint, access
         reach(access, endpoint)
+        if (wanted := wants_tls(access, endpoint)) is not None:  # it would wait for a hello, and we for a session
+            raise wanted
         try:
             address = resolve(endpoint.host, endpoint.port)[1][0]
         except OSError as error:

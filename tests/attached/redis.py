@@ -72,25 +72,35 @@ return table.concat(all, ' ')"""
 
 
 @contextmanager
-def running(folder: Path, *, tls: Sequence[Path] = (), ca: Path | None = None, users: bool = False) -> Iterator[Redis]:
+def running(
+    folder: Path,
+    *,
+    tls: Sequence[Path] = (),
+    ca: Path | None = None,
+    users: bool = False,
+    words: Sequence[str] = (),
+    contents: bool = True,
+) -> Iterator[Redis]:
     """A Redis; with TLS by that certificate and key, and with users: `default`, one who may use fencepost/ alone, and
-    a guest who may do nothing of it.
+    a guest who may do nothing of it. `words` are further lines of its configuration; it has `contents` unless it is
+    none to write to.
     """
     (port,) = free_ports(1)
-    lines = ["bind 127.0.0.1", f"dir {folder}", "save ''", f"port {0 if tls else port}"]
+    lines = ["bind 127.0.0.1", f"dir {folder}", f"dbfilename redis-{port}.rdb", "save ''", f"port {0 if tls else port}"]
     way_in = {}
     if tls:
         lines += [f"tls-port {port}", f"tls-cert-file {tls[0]}", f"tls-key-file {tls[1]}", "tls-auth-clients no"]
         lines += [f"tls-ca-cert-file {ca}"]
         way_in["ca_file"] = str(ca)
     if users:
-        may = "~fencepost/* +eval +set +get +incr +pexpire +del +info"
+        may = "~fencepost/* +eval +set +get +incr +pexpire +del +info +wait"
         lines += [
             f"requirepass {ROOT}",
             f"user {USER} on >{PASSWORD} resetchannels {may}",
             "user guest on >x-1y-2z ~x +get",
         ]
         way_in["password"] = ROOT
+    lines += words
     config = folder / f"redis-{port}.conf"
     config.write_text("\n".join(lines) + "\n")
     with (folder / f"redis-{port}.log").open("wb") as log:
@@ -98,8 +108,9 @@ def running(folder: Path, *, tls: Sequence[Path] = (), ca: Path | None = None, u
     redis = Redis(port, way_in)
     try:
         until(redis.answers, "Redis answers")
-        redis.ask("SET", "app:config", "not yours")
-        redis.ask("SET", "fencepost", "only begins alike")
+        if contents:
+            redis.ask("SET", "app:config", "not yours")
+            redis.ask("SET", "fencepost", "only begins alike")
         yield redis
     finally:
         process.terminate()

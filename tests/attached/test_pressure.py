@@ -77,10 +77,10 @@ def relay() -> Iterator[tuple[Relay, Callable[[], tuple[socket.socket, socket.so
         made.start()
 
         def connect() -> tuple[socket.socket, socket.socket]:
-            contender = socket.create_connection(("127.0.0.1", port), timeout=30)
-            listener.settimeout(30)
+            contender = socket.create_connection(("127.0.0.1", port), timeout=60)
+            listener.settimeout(60)
             endpoint, _ = listener.accept()
-            endpoint.settimeout(30)
+            endpoint.settimeout(60)
             return contender, endpoint
 
         try:
@@ -136,7 +136,7 @@ def test_what_nobody_reads_stays_with_who_sends_it(who: str) -> None:
         its.sendall(b"you too")
         assert other.recv(100) == b"you too"
         assert drained(reader) == MUCH
-        assert pouring.ended.wait(30)
+        assert pouring.ended.wait(60)
         assert carrying.most_held <= HELD
         for each in (contender, endpoint, other, its):
             each.close()
@@ -161,7 +161,7 @@ def test_more_connections_than_anybody_needs_are_refused(monkeypatch: pytest.Mon
     monkeypatch.setattr(relays, "MOST_WAYS", 2)
     with relay() as (carrying, connect):
         first, second = connect(), connect()
-        with socket.create_connection(first[0].getpeername(), timeout=30) as third:
+        with socket.create_connection(first[0].getpeername(), timeout=60) as third:
             assert third.recv(1) == b"", "it is closed without an answer"
         assert (carrying.connections, carrying.refused) == (3, 1)
         assert carrying.last_error == "more than 2 connections at once"

@@ -149,6 +149,20 @@ def test_what_is_not_as_it_was_said(guarded_redis: Redis, plain_redis: Redis, pl
     plain_redis.ask("REPLICAOF", "NO", "ONE")
 
 
+def test_its_lock_by_the_password_of_the_default_user(guarded_redis: Redis, papers: Path) -> None:
+    """Which has no user beside it; the contender is told it all the same."""
+    access = attached.access([guarded_redis.endpoint], {"ca_file": str(papers / "ours.pem"), "password": ROOT})
+    settings = {
+        **System().attached_config(access, SETTINGS, ["localhost"], f"{PREFIX}/default"),
+        "endpoints": [["localhost", guarded_redis.port]],
+    }
+    lock = RedisLock(ClientConfig(settings, "lock", 5.0, 0, 2.0, on_lost=lambda reason: None))
+    held = lock.acquire(5, Flag())
+    assert held.type == "ok", held
+    lock.close()
+    assert System().tidy(access, f"{PREFIX}/default") == 2
+
+
 def test_its_lock_through_tls_and_what_it_leaves(guarded_redis: Redis, papers: Path) -> None:
     """Taken, renewed and released by that user; the counter of tokens stays until it is tidied up, alone of all."""
     before = guarded_redis.contents()

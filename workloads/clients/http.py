@@ -203,7 +203,7 @@ class HttpClient:
                 self._connection = _Connection(host, port, made)
             connection = self._connection
             stage = "send"
-            connection.bounded.begin(max(deadline - time.monotonic(), 0.001))
+            connection.bounded.begin(timeout_seconds, deadline)
             kind_of_body = {"Content-Type": "application/json"} if body is not None else {}
             connection.request(method, path, body, {**kind_of_body, **self.headers})
             stage = "answer"

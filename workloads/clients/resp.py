@@ -61,17 +61,17 @@ class Resp(Connection):
         self._target, self._most_bytes = target, most_bytes
         self._who = () if user is None else (user,)
         self._secret, self._context, self._server_name = password, context, server_name
-        self._until = 0.0
+        self._seconds = self._until = 0.0
         super().__init__(  # type: ignore[no-untyped-call]
             host=target[1][0], port=target[1][1], protocol=2, driver_info=None, redis_connect_func=_greet
         )
 
     def begin(self, seconds: float) -> None:
         """From now on one exchange, a connection and all, with so much time."""
-        self._until = time.monotonic() + seconds
+        self._seconds, self._until = seconds, time.monotonic() + seconds
         bounded: Any = self._sock
         if bounded is not None:
-            bounded.begin(seconds)
+            bounded.begin(seconds, self._until)
 
     def open(self) -> None:
         """Connect and log in, within what `begin` has left. RedisError."""
@@ -107,7 +107,7 @@ class Resp(Connection):
             if self._context is not None:
                 sock.settimeout(self._left())  # one for the whole of a handshake
                 sock = self._context.wrap_socket(sock, server_hostname=self._server_name or str(self.host))
-            return Bounded(sock, self._left(), self._most_bytes)
+            return Bounded(sock, self._seconds, self._most_bytes, self._until)
         except (OSError, ValueError):
             sock.close()
             raise

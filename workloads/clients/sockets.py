@@ -28,13 +28,18 @@ class Bounded:
     TimeoutError past the deadline, TooLong past the limit, from whatever reads or writes then.
     """
 
-    def __init__(self, sock: socket.socket, seconds: float, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self, sock: socket.socket, seconds: float, most_bytes: int = MOST_BYTES, end: float | None = None
+    ) -> None:
         self._sock, self._most = sock, most_bytes
-        self.begin(seconds)
+        self.begin(seconds, end)
 
-    def begin(self, seconds: float) -> None:
-        """What is sent and read from now on is one exchange, with so much time."""
-        self._seconds, self._end, self._left = seconds, time.monotonic() + seconds, self._most
+    def begin(self, seconds: float, end: float | None = None) -> None:
+        """What is sent and read from now on is one exchange, with so much time; until `end` (monotonic s) where part of
+        that was spent already.
+        """
+        self._seconds, self._left = seconds, self._most
+        self._end = time.monotonic() + seconds if end is None else end
 
     @contextmanager
     def _in_time(self) -> Iterator[None]:
