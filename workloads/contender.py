@@ -419,6 +419,7 @@ class Contender:
         """
         print(reason, file=sys.stderr, flush=True)
         self.events.say(fatal=reason[-FATAL_LENGTH:])
+        self.client.end()
         os._exit(1)
 
 
@@ -444,6 +445,7 @@ def _listen(contender: Contender) -> None:
         else:
             print(f"not a command, left unheeded: {line.rstrip()!r}", file=sys.stderr, flush=True)
     # Nobody is left to hear a goodbye.
+    contender.client.end()
     os._exit(0)
 
 

@@ -12,9 +12,11 @@ import pytest
 
 from tests.adapters.stage import Stage, paper
 from tests.workloads.scripted import pause
+from tests.workloads.test_process import Process, spawn
 from workloads.adapters.examine import EVERY
 from workloads.clients.base import ClientUnusable
 
+__all__ = ["spawn"]
 DOCS = Path(__file__).parents[2] / "docs" / "adapters.md"
 
 
@@ -31,6 +33,14 @@ def gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except OSError:
         return True
+
+
+def spawned(spawn: Callable[..., Process], command: list[str]) -> Process:
+    """The process of a contender with this adapter, which has said hello."""
+    config = {"endpoints": [["n1", 1]], "adapter": {"command": command}}
+    process = spawn(client="workloads.clients.adapter:Adapter", client_config=config)
+    assert "hello" in process.hear()
+    return process
 
 
 def told(events: list[dict[str, Any]], f: str) -> list[str]:
@@ -177,6 +187,46 @@ def test_what_it_started_ends_with_it(tmp_path: Path) -> None:
     stage.events()
     assert "ended with exit code 0" in stage.died[0]
     assert gone(int(marker.read_text()))
+
+
+def test_nothing_outlives_a_contender_whose_stdin_ends(tmp_path: Path, spawn: Callable[..., Process]) -> None:
+    """It leaves at once, without a goodbye, and takes along what its adapter has put out of its own reach."""
+    marker = tmp_path / "pid"
+    body = f"""
+        say(hello=HELLO)
+        if os.fork() == 0:
+            os.setsid()
+            open({str(marker)!r}, "w").write(str(os.getpid()))
+            time.sleep(600)
+        time.sleep(600)
+        """
+    process = spawned(spawn, paper(tmp_path, body))
+    until(lambda: marker.exists() and marker.read_text(), "what the adapter starts")
+    assert process.popen.stdin is not None
+    process.popen.stdin.close()
+    assert process.popen.wait(60) == 0
+    assert gone(int(marker.read_text()))
+
+
+def test_an_adapter_does_not_outlive_a_contender_that_is_killed(tmp_path: Path, spawn: Callable[..., Process]) -> None:
+    """By whomever: the kernel ends it with its parent."""
+    marker = tmp_path / "pid"
+    body = f"open({str(marker)!r}, 'w').write(str(os.getpid()))\nsay(hello=HELLO)\ntime.sleep(600)"
+    process = spawned(spawn, paper(tmp_path, body))
+    process.popen.kill()
+    until(lambda: gone(int(marker.read_text())), "the end of the adapter")
+
+
+def test_an_acquire_that_is_cancelled_is_given_up_with_its_adapter(tmp_path: Path) -> None:
+    """What it would be granted afterwards nobody would give back."""
+    stage = Stage(paper(tmp_path, "say(hello=HELLO)\ntime.sleep(600)"), ttl=0.5)
+    pid = stage.adapter.pid
+    stage.contender.stopping.set()
+    assert stage.contender.acquire(60.0) is None
+    assert gone(pid)
+    assert stage.adapter.counters["acquires_cut_off"] == 1
+    assert told(stage.events(), "acquire") == ["invoke", "info"]
+    assert not stage.died
 
 
 def test_one_that_ignores_the_end_of_its_stdin_is_killed_and_counted(tmp_path: Path) -> None:

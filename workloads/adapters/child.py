@@ -147,8 +147,7 @@ class Child:
                     if len(line) > LINE_BYTES:
                         raise Breach("ends-its-lines", f"it printed a line without an end: {shown(line)}")
                     raise Breach("ends-its-lines", f"it ended in the middle of a line: {shown(line)}")
-                if line.strip():
-                    self._on_line(line)
+                self._on_line(line)
         except Breach as breach:
             self.breach(breach)
             while os.read(stdout.fileno(), 1 << 16):  # one that can't get rid of what it prints would hang

@@ -128,7 +128,8 @@ class LockClient(Protocol):
     from outside how long a lease ran, and a trial doesn't require `lease` and `linearizable`. False then:
     `renews_itself`, whether the lease is kept without `renew`, which is never called then; and `sessions`, whether a
     grant may stand on a lease that is older than its acquire, so that `since` may lie before that. `more` is plain JSON
-    that the contender's hello tells of its client, besides.
+    that the contender's hello tells of its client, besides. A client that has started processes has an `end`, which
+    ends them at once.
     """
 
     name: str
@@ -286,6 +287,11 @@ class Checked:
     def close(self) -> None:
         """See `LockClient.close`."""
         self.client.close()
+
+    def end(self) -> None:
+        """This process is about to end, at once: nothing that the client has started may outlive it."""
+        if (end := getattr(self.client, "end", None)) is not None:
+            end()
 
 
 class NoLock:
