@@ -63,6 +63,7 @@ def test_what_it_says_unasked_is_told_of_the_past(tmp_path: Path) -> None:
             if command["do"] == "acquire":
                 since = {"after": command["id"], "seconds": 0}
                 say(id=command["id"], type="ok", token=7, since=since, notes={"where": "n1"})
+                while not os.path.exists(__file__ + ".told"): time.sleep(0.01)
                 sent = now()
                 time.sleep(0.05)
                 say(renewed=True, of=command["id"], at=sent + 0.01, proves=True)
@@ -74,6 +75,7 @@ def test_what_it_says_unasked_is_told_of_the_past(tmp_path: Path) -> None:
     stage = Stage(command)
     hold = stage.contender.acquire(1.0)
     assert hold is not None
+    (tmp_path / "adapter.py.told").touch()  # what was sent before the grant was told of counts as unknown
     until(lambda: not hold.believes, "the adapter's word")
     assert not hold.begin_write()
     hold.release()

@@ -231,8 +231,12 @@ class Examination:
         self._subject, self._service = subject, service
         self._ttl, self._operation = subject.ttl, subject.operation_seconds
 
-    def run(self, only: Collection[str] = SERVED) -> None:
-        """All of them, in order, or those alone. Raises Broken."""
+    def run(self, only: Collection[str] = SERVED, tries: int = 2) -> None:
+        """All of them, in order, or those alone. Raises Broken.
+
+        What is seen of a lease goes by the clock, and a machine that gives nobody a turn for so long as a lease lasts
+        makes the right one look wrong: a rule counts as broken when that was seen so many times in a row.
+        """
         with several(lambda: One(self._subject, 0), lambda: One(self._subject, 1)) as [one, other]:
             for names, step in (
                 ({"gets-the-lock", "excludes", "refusals-are-certain", "frees-the-lock", "tokens-rise"}, self._locks),
@@ -244,13 +248,25 @@ class Examination:
                 ({"frozen-between-write-and-read"}, self._unread),
             ):
                 if names & set(only):
-                    step(one, other)
+                    self._tried(step, one, other, tries)
             one.leave()
             other.leave()
 
+    def _tried(self, step: Callable[[One, One], None], one: One, other: One, tries: int) -> None:
+        for left in reversed(range(tries)):
+            try:
+                return step(one, other)
+            except Broken as broken:
+                if left == 0 or broken.rule in WIRE:
+                    raise
+            for each in (one, other):
+                each.release()  # whether it holds or not: it may be in the middle of anything
+            wait(2 * self._ttl)
+        return None
+
     def _locks(self, one: One, other: One) -> None:
         first = self._get(one)
-        self._refused(other, self._ttl / 2, "excludes", "while the first one held it")
+        self._refused(other, self._ttl / 4, "excludes", "while the first one held it")
         self._give(one)
         self._get(one)
         self._give(one)
