@@ -201,8 +201,8 @@ def answer(said: Mapping[str, Any], command: str, hello: Hello) -> Answer:
     if not _outcome(type_):
         raise Breach("answers-in-form", f"{what} has the type {type_!r}, not one of ok, fail and info")
     if said.get("held") is not None and type_ != "fail":
-        error = "" if type_ == "ok" else f", and its error table calls {said.get('error')!r} {type_}"
-        raise Breach("answers-in-form", f"{what}, {type_}, has held, which belongs to a fail{error}")
+        table = "" if type_ == "ok" else f", and its error table calls {said.get('error')!r} {type_}"
+        raise Breach("answers-in-form", f"{what}, {type_}, has held, which belongs to a fail{table}")
     if wrong := _wrong_keys(said, ("id", "type"), {key: ANSWER[key] for key in ANSWER if key in allowed}):
         raise Breach("answers-in-form", f"{what}, {type_}, is wrong: {'; '.join(wrong)}")
     given = {key: value for key, value in said.items() if value is not None}
