@@ -34,8 +34,17 @@ class Sentinels:
             return sentinel.ask(*words)
 
     def knows_all(self) -> bool:
-        """Whether each knows of the replica, and of the other Sentinel."""
+        """Whether each knows of the replica, and of the other Sentinel, and both name the same primary, which
+        the replica follows.
+        """
         try:
+            named = [self.ask(number, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main") for number in (0, 1)]
+            roles: list[Any] = [redis.ask("ROLE") for redis in (self.primary, self.replica)]
+            if named[0] != named[1] or {"connected"} != {role[3] for role in roles if role[0] == "slave"}:
+                return False
+            leads = self.primary if roles[0][0] == "master" else self.replica
+            if leads.ask("WAIT", "1", "500") != 1:
+                return False
             for number in range(len(self.endpoints)):
                 (told,) = self._rows(number, "MASTERS")
                 if (told["num-slaves"], told["num-other-sentinels"], told["flags"]) != ("1", "1", "master"):

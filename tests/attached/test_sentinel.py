@@ -49,52 +49,6 @@ def refused(endpoints: list[str], options: dict[str, Any] | None = None, setting
     return str(caught.value)
 
 
-def test_a_lock_follows_the_primary_and_what_it_leaves_goes(guarded_sentinels: Sentinels, papers: Path) -> None:
-    """Each Redis that the Sentinels know has a way of its own, by which the client gets at the primary, also after
-    another one has become it; there the keys are removed, and nothing else is another than before.
-    """
-    before = guarded_sentinels.primary.contents()
-    asked = access(guarded_sentinels.endpoints, way_in(papers))
-    found = System().examine(asked, SETTINGS, PREFIX)
-    assert f"the primary {guarded_sentinels.primary.endpoint} of 'main' with 1 replicas" in found.words
-    assert [line[:22] for line in found.unseen] == ["replicas that join dur"]
-    assert found.access is not None
-    assert [str(each) for each in found.access.further] == [
-        guarded_sentinels.primary.endpoint,
-        guarded_sentinels.replica.endpoint,
-    ]
-    assert guarded_sentinels.primary.contents() == before
-    attachment = Attachment(System(), found.access, SETTINGS, found, PREFIX)
-    assert list(attachment.recorded()["at"]) == attachment.nodes == ["e1", "e2", "e3", "e4"]
-
-    told = System().attached_config(found.access, SETTINGS, attachment.nodes, PREFIX)
-    assert told["ways"] == {
-        guarded_sentinels.primary.endpoint: ["e3", 26379],
-        guarded_sentinels.replica.endpoint: ["e4", 26379],
-    }
-    # Reaches them itself, where a contender goes through relays.
-    there = {place: ["127.0.0.1", int(place.rpartition(":")[2])] for place in told["ways"]}
-    own = [["127.0.0.1", each.port] for each in asked.endpoints]
-    settings = {**told, "ways": there, "endpoints": own}
-    lock = RedisSentinelLock(ClientConfig(settings, "lock", 5.0, 0, 4.0, on_lost=lambda reason: None))
-    held = lock.acquire(10, Flag())
-    assert (held.type, held.token) == ("ok", 1), held
-    assert lock.renew().type == "ok"
-    assert lock.release().type == "ok"
-    assert guarded_sentinels.ask(0, "SENTINEL", "FAILOVER", "main") == "OK"
-
-    def follows() -> bool:
-        acquired = lock.acquire(1, Flag()).type
-        lock.release()
-        return acquired == "ok" and lock.counters["primary_changes"] >= 1
-
-    until(follows, "the client has found the new primary")
-    lock.close()
-    assert guarded_sentinels.replica.ask("GET", f"{PREFIX}:{{lock}}:token") is not None
-    assert System().tidy(found.access, PREFIX) == 1
-    assert guarded_sentinels.replica.contents() == before
-
-
 def test_what_is_not_as_it_was_said(guarded_sentinels: Sentinels, plain: Etcd, papers: Path, tmp_path: Path) -> None:
     """Each is told from the others, with what to do; no password is repeated."""
     at, ca = guarded_sentinels.endpoints, {"ca_file": str(papers / "ours.pem")}
@@ -141,3 +95,48 @@ def test_what_cannot_be_removed_is_named() -> None:
     """Where no Sentinel answers."""
     with pytest.raises(EndpointError, match=r"fencepost/0123456789ab:{lock} and .* may be left: 127.0.0.1:1 can't be"):
         redis_sentinel_attached.tidy(access(["127.0.0.1:1"], {}), PREFIX)
+
+
+def test_a_lock_follows_the_primary_and_what_it_leaves_goes(guarded_sentinels: Sentinels, papers: Path) -> None:
+    """Each Redis that the Sentinels know has a way of its own, by which the client gets at the primary, also after
+    another one has become it; there the keys are removed, and nothing else is another than before.
+    """
+    before = guarded_sentinels.primary.contents()
+    asked = access(guarded_sentinels.endpoints, way_in(papers))
+    found = System().examine(asked, SETTINGS, PREFIX)
+    assert f"the primary {guarded_sentinels.primary.endpoint} of 'main' with 1 replicas" in found.words
+    assert [line[:22] for line in found.unseen] == ["replicas that join dur"]
+    assert found.access is not None
+    assert [str(each) for each in found.access.further] == [
+        guarded_sentinels.primary.endpoint,
+        guarded_sentinels.replica.endpoint,
+    ]
+    assert guarded_sentinels.primary.contents() == before
+    attachment = Attachment(System(), found.access, SETTINGS, found, PREFIX)
+    assert list(attachment.recorded()["at"]) == attachment.nodes == ["e1", "e2", "e3", "e4"]
+
+    told = System().attached_config(found.access, SETTINGS, attachment.nodes, PREFIX)
+    assert told["ways"] == {
+        guarded_sentinels.primary.endpoint: ["e3", 26379],
+        guarded_sentinels.replica.endpoint: ["e4", 26379],
+    }
+    # Reaches them itself, where a contender goes through relays.
+    there = {place: ["127.0.0.1", int(place.rpartition(":")[2])] for place in told["ways"]}
+    own = [["127.0.0.1", each.port] for each in asked.endpoints]
+    settings = {**told, "ways": there, "endpoints": own}
+    lock = RedisSentinelLock(ClientConfig(settings, "lock", 5.0, 0, 4.0, on_lost=lambda reason: None))
+    until(lambda: lock.acquire(10, Flag()).type == "ok", "the lock is taken, and the replica has it")
+    assert lock.renew().type == "ok"
+    assert lock.release().type == "ok"
+    assert guarded_sentinels.ask(0, "SENTINEL", "FAILOVER", "main") == "OK"
+
+    def follows() -> bool:
+        acquired = lock.acquire(1, Flag()).type
+        lock.release()
+        return acquired == "ok" and lock.counters["primary_changes"] >= 1
+
+    until(follows, "the client has found the new primary")
+    lock.close()
+    assert guarded_sentinels.replica.ask("GET", f"{PREFIX}:{{lock}}:token") is not None
+    assert System().tidy(found.access, PREFIX) == 1
+    assert guarded_sentinels.replica.contents() == before
