@@ -59,7 +59,11 @@ class Brought:
         """Twelve hexadecimal digits over the command, its packages and all that is sent."""
         total = hashlib.sha256(repr((self.command, self.packages)).encode())
         for path, sent in sorted(self.files.items()):
-            total.update(f"\0{path}\0{sent.link}\0{'x' if sent.executable else '-'}\0{len(sent.content)}\0".encode())
+            total.update(
+                f"\0{path}\0{sent.link}\0{'x' if sent.executable else '-'}\0{len(sent.content)}\0".encode(
+                    errors="surrogateescape"
+                )
+            )
             total.update(sent.content)
         return total.hexdigest()[:12]
 
@@ -288,7 +292,12 @@ def walk(folder: Path) -> Iterator[tuple[str, Sent]]:
 def _link(folder: Path, path: Path) -> str:
     """Where a symbolic link leads, from the folder that it is in. UsageError for one that leads out of what is sent."""
     root = folder.resolve()
-    target = path.resolve()
+    try:
+        target = path.resolve()
+    except (RuntimeError, OSError):  # the first before Python 3.13
+        raise UsageError(f"{path} is a symbolic link that leads to itself") from None
+    if target == path.absolute() or os.path.islink(target):
+        raise UsageError(f"{path} is a symbolic link that leads to itself")
     if not target.is_relative_to(root):
         raise UsageError(f"{path} is a symbolic link to {os.readlink(path)}, out of the folder that is sent")
     return os.path.relpath(target, path.parent.resolve())

@@ -60,14 +60,16 @@ def have_client(configs: Sequence[TrialConfig], runtime: Runtime) -> None:
         return
     halt = images.Halt()
 
-    def look() -> None:
+    def get() -> None:
         arriving.get_image(list(brought.values()), runtime, lambda line: click.echo(plain.block(line), err=True), halt)
+
+    def look() -> None:
         for config in brought.values():
-            halt.check()
             said = arriving.look_first(config, runtime)
             click.echo(plain.line(f"client: {config.client_words()} is {said}"), err=True)
 
-    attended(look, stop=halt.stop, sweep=runtime.sweep, stopping="stopping: removing what is half made")
+    attended(get, stop=halt.stop, sweep=lambda seconds: [], stopping="stopping: removing what is half made")
+    attended(look, sweep=runtime.sweep)
 
 
 def get_images(plan: Plan, runtime: Runtime) -> None:

@@ -126,6 +126,26 @@ def test_what_is_not_there_or_can_t_be_sent_is_told_with_its_name(tmp_path: Path
         brought.read("sh plain", str(inside))
 
 
+def test_a_link_in_a_circle_is_told_and_one_to_nothing_is_kept(tmp_path: Path) -> None:
+    """Neither ends in an error of Python's."""
+    _file(tmp_path / "lock.py")
+    (tmp_path / "later").symlink_to("made-at-the-start")
+    assert brought.read("lock.py", str(tmp_path)).files["later"] == Sent(link="made-at-the-start")
+    (tmp_path / "circle").symlink_to("circle")
+    with pytest.raises(UsageError, match="circle is a symbolic link that leads to itself"):
+        brought.read("lock.py", str(tmp_path))
+
+
+def test_names_that_are_no_text_are_sent_as_they_are(tmp_path: Path) -> None:
+    """A folder of another machine may have names in no encoding."""
+    _file(tmp_path / "lock.py")
+    _file(tmp_path / os.fsdecode(b"caf\xe9.txt"), "x")
+    found = brought.read("lock.py", str(tmp_path))
+    assert len(found.digest) == 12
+    with tarfile.open(fileobj=io.BytesIO(sending.archive(found.files))) as tar:
+        assert os.fsdecode(b"caf\xe9.txt") in tar.getnames()
+
+
 def test_a_folder_that_is_too_large_is_told_before_any_of_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
