@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness import plain, secrets
+from harness.client import brought
 from harness.commands.options import pairs
 from harness.commands.terminal import wrapped
 from harness.errors import UsageError
@@ -109,6 +110,11 @@ def check(
         click.echo(json.dumps({"command": adapter, **said, "system": system, "kept": kept, "rules": rows}, indent=2))
     else:
         _print(done.alone, rows)
+        if system is None and done.alone is None and (packages := _packages(adapter, folder)):
+            hint = (
+                f"it needs {', '.join(packages)}, which this machine may not have; with --system it runs where they are"
+            )
+            click.echo(plain.line(hint), err=True)
     sys.exit(0 if done.broken is None else 1)
 
 
@@ -135,9 +141,19 @@ def _located(adapter: str, folder: str | None) -> tuple[list[str], str | None]:
         raise UsageError("the command is empty")
     if folder is not None and not Path(folder).is_dir():
         raise UsageError(f"--dir {folder}: there is no such folder")
+    if folder is None and len(words) == 1 and (ours := brought.adapters().get(words[0])) is not None:
+        words = [str(ours)]
     if words[0].endswith(".py"):
         words = [sys.executable, "-u", *words]
     return words, None if folder is None else str(Path(folder).absolute())
+
+
+def _packages(adapter: str, folder: str | None) -> tuple[str, ...]:
+    """What it needs of Python, as it is brought to a node; nothing where it can't be brought."""
+    try:
+        return brought.read(adapter, folder).packages
+    except UsageError:
+        return ()
 
 
 def _rows(broken: tuple[str, str] | None, *, served: bool) -> list[dict[str, Any]]:
