@@ -20,6 +20,8 @@ from workloads.clients.base import ClientConfig
 from workloads.clients.consul import ConsulLock
 from workloads.clocks import Flag
 
+pytestmark = pytest.mark.xdist_group("tests/attached/test_consul.py")  # its servers are started once
+
 SETTINGS = Settings(2.0, 1, "consul", attached=True)
 PREFIX = "fencepost/0123456789ab"
 NOBODYS = "00000000-1111-4222-8333-444444444444"

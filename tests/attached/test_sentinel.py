@@ -22,6 +22,8 @@ from workloads.clients.base import ClientConfig
 from workloads.clients.redis_sentinel import RedisSentinelLock
 from workloads.clocks import Flag
 
+pytestmark = pytest.mark.xdist_group("tests/attached/test_sentinel.py")  # its servers are started once
+
 SETTINGS = Settings(2.0, 2, "redis", {"wait": 1}, attached=True)
 PREFIX = "fencepost/0123456789ab"
 

@@ -21,6 +21,8 @@ from workloads.clients.base import ClientConfig
 from workloads.clients.zookeeper import ZooKeeperLock
 from workloads.clocks import Flag
 
+pytestmark = pytest.mark.xdist_group("tests/attached/test_zookeeper.py")  # its servers are started once
+
 SETTINGS = Settings(4.0, 1, "zookeeper", attached=True)
 PREFIX = "fencepost/0123456789ab"
 
