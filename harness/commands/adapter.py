@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +107,7 @@ def check(
     rows = _rows(done.broken, served=system is not None)
     if as_json:
         said = {} if done.alone is None else {"adapter": dict(done.alone.said)}
-        kept = done.broken is None
+        kept = not done.broken
         click.echo(json.dumps({"command": adapter, **said, "system": system, "kept": kept, "rules": rows}, indent=2))
     else:
         _print(done.alone, rows)
@@ -115,7 +116,7 @@ def check(
                 f"it needs {', '.join(packages)}, which this machine may not have; with --system it runs where they are"
             )
             click.echo(plain.line(hint), err=True)
-    sys.exit(0 if done.broken is None else 1)
+    sys.exit(1 if done.broken else 0)
 
 
 def _here(words: list[str], where: str | None, options: dict[str, Any], ttl: float) -> Examined:
@@ -127,8 +128,8 @@ def _here(words: list[str], where: str | None, options: dict[str, Any], ttl: flo
         own = {"command": words, "directory": where, "options": secrets.reveal(options)}
         alone = against_nothing(Subject(own, ttl, []))
     except Broken as broken:
-        return Examined(None, (broken.rule, broken.what))
-    return Examined(alone, None)
+        return Examined(None, [(broken.rule, broken.what)])
+    return Examined(alone)
 
 
 def _located(adapter: str, folder: str | None) -> tuple[list[str], str | None]:
@@ -156,19 +157,16 @@ def _packages(adapter: str, folder: str | None) -> tuple[str, ...]:
         return ()
 
 
-def _rows(broken: tuple[str, str] | None, *, served: bool) -> list[dict[str, Any]]:
-    """Every rule in order: kept, broken (and how), or not looked at (None) because of an earlier one."""
-    from workloads.adapters.examine import EVERY, SERVED
+def _rows(broken: Sequence[tuple[str, str]], *, served: bool) -> list[dict[str, Any]]:
+    """Every rule in order: kept, broken (and how), or not looked at to its end (None) because of one that was."""
+    from workloads.adapters.examine import EVERY, HANGS, SERVED
 
-    names = [name for name in EVERY if served or name not in SERVED]
+    said = dict(broken)
+    passed = set(EVERY) if not said else set(SERVED) if len(broken) == 1 and HANGS in said else set()
     rows: list[dict[str, Any]] = []
-    for name in names:
-        row: dict[str, Any] = {"rule": name, "means": EVERY[name], "kept": True}
-        if broken is not None and name == broken[0]:
-            row |= {"kept": False, "said": broken[1]}
-        elif broken is not None:
-            row["kept"] = None
-        rows.append(row)
+    for name in (name for name in EVERY if served or name not in SERVED):
+        row: dict[str, Any] = {"rule": name, "means": EVERY[name], "kept": True if name in passed else None}
+        rows.append(row | ({"kept": False, "said": said[name]} if name in said else {}))
     return rows
 
 

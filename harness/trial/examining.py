@@ -8,7 +8,7 @@ import json
 import queue
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -38,10 +38,10 @@ LAST_LINES = 10
 
 @dataclass(frozen=True)
 class Examined:
-    """`alone` when it kept the rules that need no service; `broken`, the rule that it broke, and how."""
+    """`alone` when it kept the rules that need no service; `broken`, the rules that it broke, and how."""
 
     alone: Alone | None
-    broken: tuple[str, str] | None
+    broken: Sequence[tuple[str, str]] = ()
 
 
 def ttl_of(system: str, wanted: float | None) -> float:
@@ -132,8 +132,7 @@ class _Examination:
                     last = "; ".join(self._errors) or "nothing"
                     raise HarnessError(f"the examination ended before its time; its last words: {last}")
                 if "broken" in said:
-                    broken = said["broken"]
-                    return Examined(alone, None if broken is None else (str(broken[0]), str(broken[1])))
+                    return Examined(alone, [(str(rule), str(what)) for rule, what in said["broken"]])
                 if "alone" in said:
                     alone = Alone(**said["alone"])
                 else:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import workloads
+from harness.commands.adapter import _rows
 from tests.adapters.stage import paper
 from workloads.adapters.examine import EVERY, SERVED
 
@@ -65,3 +66,13 @@ def test_at_a_real_redis_a_time_out_that_is_called_a_failure_is_found(tmp_path: 
     [broken] = [row for row in told["rules"] if row["kept"] is False]
     assert broken["rule"] == "doubts-what-was-sent", broken
     assert told["adapter"]["library"] == "redis"
+
+
+def test_a_library_that_hangs_where_nobody_answers_is_told_with_what_it_keeps_at_a_service() -> None:
+    """Hanging there too, nothing of what was looked at with the service is called kept."""
+    hangs = ("answers-in-time", "it did not answer")
+    kept = {row["rule"] for row in _rows([hangs], served=True) if row["kept"]}
+    assert kept == set(SERVED)
+    assert not [row for row in _rows([hangs], served=False) if row["kept"]]
+    assert not [row for row in _rows([hangs, hangs], served=True) if row["kept"]]
+    assert [row["rule"] for row in _rows([hangs, hangs], served=True) if row["kept"] is False] == [hangs[0]]

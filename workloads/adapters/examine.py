@@ -49,6 +49,12 @@ EVERY: Mapping[str, str] = {**WIRE, **ALONE, **SERVED}
 """Every rule by its name, in the order in which they are looked at."""
 
 
+HANGS = "answers-in-time"
+"""Whoever breaks this one with nobody there is looked at with a service all the same: many libraries wait for ever, as
+they come, and are right otherwise.
+"""
+
+
 class Broken(Exception):
     """A rule was broken, in these words."""
 
@@ -459,13 +465,17 @@ class _Asked:
 def main() -> int:
     """The first line of stdin is the subject; then what came of it without a service is told, and at last with one."""
     subject = Subject(**json.loads(sys.stdin.readline()))
+    broken: list[tuple[str, str]] = []
     try:
         print(json.dumps({"alone": asdict(against_nothing(subject))}), flush=True)
-        Examination(subject, _Asked()).run()
-    except Broken as broken:
-        print(json.dumps({"broken": [broken.rule, broken.what]}), flush=True)
-    else:
-        print(json.dumps({"broken": None}), flush=True)
+    except Broken as error:
+        broken.append((error.rule, error.what))
+    if not broken or broken[0][0] == HANGS:
+        try:
+            Examination(subject, _Asked()).run()
+        except Broken as error:
+            broken.append((error.rule, error.what))
+    print(json.dumps({"broken": broken}), flush=True)
     return 0
 
 
