@@ -123,7 +123,7 @@ def listing(client: docker.DockerClient, overrides: Mapping[str, str] | None = N
     """Every image that trials can need, None where it is missing; of versions that aren't usual only what is there."""
     with telling("listing images"):
         catalogue = Catalogue(client, overrides)
-        found = {name: catalogue.present(name) for name in every()}
+        found = {name: catalogue.present(name) for name in every(catalogue.recipes)}
         return {name: image for name, image in found.items() if image is not None or name in names()}
 
 

@@ -168,10 +168,9 @@ def spelled(name: str) -> str:
     return of_version(image, version) if at else name
 
 
-def every() -> list[str]:
-    """As `names`, and those with other versions too, and those with packages for clients that users bring."""
-    others = (f"{name}-{version}" for name in names() for version in versions(name)[1:])
-    return sorted([*names(), *others, *brought.noted()])
+def every(known: Mapping[str, Recipe]) -> list[str]:
+    """Those of `load_all` that can be asked for, those of other versions and with packages for clients too; sorted."""
+    return sorted(name for name in known if name not in HIDDEN)
 
 
 def _told(folder: Path, said: Table | None) -> tuple[str | None, str | None]:

@@ -185,7 +185,7 @@ def _changed(stock: Stock, client: docker.DockerClient | None, name: str) -> boo
 
 def _give_up(cache: Cache, stock: Stock, report: Callable[[str], None], halt: Halt) -> None:
     """Note which layers this checkout uses now, and remove those that it used and nobody does any more."""
-    current = [layer for name in every() for layer in stock.layers(name) or ()]
+    current = [layer for name in every(stock.recipes) for layer in stock.layers(name) or ()]
     # What was exported may have been named for one command alone: it stays, save for what its name meant before.
     known = cache.all()
     current += {layer.digest: layer for layer in reversed(known.values()) if layer.origin == EXPORTED}.values()
@@ -199,7 +199,7 @@ def _give_up(cache: Cache, stock: Stock, report: Callable[[str], None], halt: Ha
 def listing(overrides: Mapping[str, str] | None = None) -> dict[str, Tree | None]:
     """Every tree that trials can need, None where it is missing; of versions that aren't usual only what is there."""
     stock = Stock(Cache(), overrides)
-    found = {name: stock.tree(name) for name in every()}
+    found = {name: stock.tree(name) for name in every(stock.recipes)}
     return {name: tree for name, tree in found.items() if tree is not None or name in names()}
 
 
@@ -224,7 +224,7 @@ def kept() -> Kept:
     cache = Cache()
     stock = Stock(cache)
     known = cache.all()
-    used = {layer.name for name in every() for layer in stock.layers(name) or ()}
+    used = {layer.name for name in every(stock.recipes) for layer in stock.layers(name) or ()}
     return Kept(
         str(cache.folder),
         len(known),
@@ -240,7 +240,7 @@ def prune() -> dict[str, str]:
         what it was -> what became of it: `removed`, or why it was kept.
     """
     stock = Stock(Cache())
-    return _remove(stock.cache, {layer.name for name in every() for layer in stock.layers(name) or ()})
+    return _remove(stock.cache, {layer.name for name in every(stock.recipes) for layer in stock.layers(name) or ()})
 
 
 def remove_all() -> dict[str, str]:

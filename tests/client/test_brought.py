@@ -197,7 +197,7 @@ def test_images_with_packages_are_known_by_their_notes(tmp_path: Path, monkeypat
     assert recipe.parent.name == "contender"
     assert recipe.files["requirements.txt"][0] == b"redis==5.0.1\n"
     assert f"--target {images.FOLDER} " in recipe.files["Dockerfile"][0].decode()
-    assert name in recipes.every()
+    assert name in recipes.every(recipes.load_all())
     assert name not in recipes.names()
     images.forget()
     assert name not in recipes.load_all()

@@ -14,7 +14,7 @@ import pytest
 
 from harness import trees
 from harness.errors import RuntimeUnavailable, UsageError
-from harness.images import chamber, recipes
+from harness.images import brought, chamber, recipes
 from harness.images.halting import Halt, Halted
 from tests.runtime.conftest import eventually
 from tests.trees.workshop import Workshop, read
@@ -178,6 +178,15 @@ def test_a_full_disk_is_told_and_nothing_stays_on_it(workshop: Workshop, tmp_pat
     last = done.stderr.splitlines()[-1]
     assert "No space left on device" in last
     assert "FENCEPOST_TREES" in last
+
+
+def test_packages_that_were_noted_elsewhere_are_none_of_these_tables(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when another process notes them while this one makes its trees."""
+    monkeypatch.setattr(brought, "noted", lambda: {brought.name_of(["six==1.17"]): b"six==1.17\n"})
+    assert workshop.ensure("high").name == "high"
+    assert set(trees.listing()) == {"high", "low"}
 
 
 def test_two_that_make_the_same_make_it_once(workshop: Workshop) -> None:

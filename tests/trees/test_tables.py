@@ -174,5 +174,5 @@ def test_a_version_is_the_same_with_other_packages() -> None:
     assert other.files.keys() == usual.files.keys()
     assert other.digest != usual.digest
     assert other.files["Dockerfile"][0].decode() == dockerfile(other.table, recipes.REPOSITORY)
-    assert other.name in recipes.every()
+    assert other.name in recipes.every(recipes.load_all())
     assert other.name not in recipes.names()
