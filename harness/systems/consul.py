@@ -23,7 +23,7 @@ from harness.systems import consul_attached, consul_operator
 from harness.systems.asking import ask_all, ask_json, in_range, options, says
 from harness.systems.attached import Access, Found
 from harness.systems.base import Leadership, LeaseTerms, Server, Settings
-from harness.systems.operating import Held, first_of
+from harness.systems.operating import Held, Joining, first_of
 
 PORT = 8500
 
@@ -222,6 +222,22 @@ class Consul:
     def unlock(self, servers: Sequence[Server], held: Held, way: str) -> str:
         """See `Unlocks.unlock`: `consul session destroy`, or what the command `consul kv` does to the key alone."""
         return first_of(servers, lambda server: consul_operator.unlock(server, PORT, held, way))
+
+    def members(self, servers: Sequence[Server]) -> list[str]:
+        """See `Reconfigures.members`."""
+        return first_of(servers, lambda server: consul_operator.members(server, PORT))
+
+    def leave(self, servers: Sequence[Server], member: str) -> str:
+        """See `Reconfigures.leave`."""
+        return consul_operator.leave(next(server for server in servers if server.name == member), PORT)
+
+    def admit(self, servers: Sequence[Server], member: str, spec: ServiceSpec) -> Joining:
+        """See `Reconfigures.admit`: one that left finds the others by `retry_join`, and keeps its data."""
+        return Joining("nothing: it joins by itself", None, keep_data=True)
+
+    def admitted(self, servers: Sequence[Server], member: str) -> str:
+        """See `Reconfigures.admitted`: the leader takes it in when gossip tells of it."""
+        return "nothing more"
 
     def version(self, server: Server) -> str:
         """See `System.version`."""

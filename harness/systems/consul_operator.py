@@ -10,6 +10,8 @@ from harness.systems.asking import LOOK_SECONDS
 from harness.systems.base import Server
 from harness.systems.operating import PREFIX, Held
 
+LEAVE_SECONDS = 15.0
+
 
 def _ask(server: Server, method: str, path: str, port: int) -> bytes | None:
     """The body of an answer; None for "not found"."""
@@ -40,6 +42,20 @@ def unlock(server: Server, port: int, held: Held, way: str) -> str:
         return f"kv put -release -session={held.owner} {held.key}"
     _said_true(_ask(server, "DELETE", f"/v1/kv/{key}?cas={held.token}", port))
     return f"kv delete -cas -modify-index={held.token} {held.key}"
+
+
+def members(server: Server, port: int) -> list[str]:
+    """The servers in Raft's configuration, by the leader's word, those without a vote too."""
+    found = _ask(server, "GET", "/v1/operator/raft/configuration", port)
+    return [each["Node"] for each in json.loads(found or b"{}")["Servers"]]
+
+
+def leave(server: Server, port: int) -> str:
+    """`consul leave`, at the one that goes. It says good-bye for as long as `leave_drain_time`, and ends."""
+    reply = server.http("PUT", "/v1/agent/leave", port=port, timeout_seconds=LEAVE_SECONDS)
+    if reply.status != 200:
+        raise AgentError(f"status {reply.status}: {reply.body[:120].decode(errors='replace').strip()}")
+    return f"leave, at {server.name}"
 
 
 def _said_true(answer: bytes | None) -> None:

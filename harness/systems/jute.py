@@ -12,7 +12,7 @@ from harness.errors import AgentError
 from harness.systems.asking import LOOK_SECONDS
 from harness.systems.base import Server
 
-CREATE, DELETE, EXISTS, CHILDREN, SYNC, RECONFIG, CLOSE = 1, 2, 3, 8, 9, 16, -11
+CREATE, DELETE, EXISTS, DATA, CHILDREN, SYNC, RECONFIG, CLOSE = 1, 2, 3, 4, 8, 9, 16, -11
 """Codes of requests (zookeeper's ZooDefs.OpCode)."""
 OK, NO_NODE, NODE_EXISTS = 0, -101, -110
 """Errors (KeeperException.Code)."""

@@ -63,8 +63,8 @@ class Joining:
 
     order: str
     """What the others were told before it starts, in words."""
-    spec: ServiceSpec
-    """What it is started from."""
+    spec: ServiceSpec | None
+    """What it is started from; None: as it was."""
     keep_data: bool
     """Whether it finds its data again; else it is new, and has to be told everything."""
 

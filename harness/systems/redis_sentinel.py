@@ -85,6 +85,9 @@ class RedisSentinel:
     port = SENTINEL_PORT
     healthy_within_seconds = 30.0
     unlock_ways: Sequence[str] = ("key",)
+    inoperable: Mapping[str, str] = {
+        "reconfigure": "Sentinels find replicas and each other by themselves, and forget nobody: nobody is a member"
+    }
     roles: Sequence[Role] = (
         Role(
             "primary",

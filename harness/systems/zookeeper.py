@@ -19,7 +19,7 @@ from harness.systems import jute, zookeeper_attached, zookeeper_operator
 from harness.systems.asking import LOOK_SECONDS, ask_all, in_range, options, says
 from harness.systems.attached import Access, Found
 from harness.systems.base import Leadership, LeaseTerms, Server, Settings
-from harness.systems.operating import Held, first_of
+from harness.systems.operating import Held, Joining, first_of
 
 PORT = 2181
 PEER_PORT = 2888
@@ -84,10 +84,10 @@ class ZooKeeper:
     def plan(self, settings: Settings, nodes: Mapping[str, Sequence[str]]) -> dict[str, ServiceSpec]:
         """See `System.plan`. By the environment variables of the official image."""
         values = self._values(settings)
-        ensemble = " ".join(
-            f"server.{number}={name}:{PEER_PORT}:{ELECTION_PORT};{PORT}" for number, name in enumerate(nodes, 1)
-        )
+        ensemble = " ".join(f"server.{_number(name)}={name}:{PEER_PORT}:{ELECTION_PORT};{PORT}" for name in nodes)
         extra = [f"minSessionTimeout={2 * values['tick_ms']}", "maxSessionTimeout=3600000"]
+        # Members can be taken out and let in by whoever asks; no client of ours does, and nobody else is here.
+        extra += ["reconfigEnabled=true", "skipACL=yes"]
         if not values["fsync"]:
             extra.append("forceSync=no")
         env = {
@@ -104,8 +104,8 @@ class ZooKeeper:
         }
         command = ("zkServer.sh", "start-foreground")
         return {
-            name: ServiceSpec(image=settings.image, command=command, env={**env, "ZOO_MY_ID": str(number)})
-            for number, name in enumerate(nodes, 1)
+            name: ServiceSpec(image=settings.image, command=command, env={**env, "ZOO_MY_ID": str(_number(name))})
+            for name in nodes
         }
 
     def recorded(self, settings: Settings) -> dict[str, Any]:
@@ -207,6 +207,29 @@ class ZooKeeper:
         """See `Unlocks.unlock`: `zkCli.sh delete` of the owner's node."""
         return first_of(servers, lambda server: zookeeper_operator.unlock(server, PORT, held, way))
 
+    def members(self, servers: Sequence[Server]) -> list[str]:
+        """See `Reconfigures.members`."""
+        return [f"n{number}" for number in zookeeper_operator.members(servers, PORT)]
+
+    def leave(self, servers: Sequence[Server], member: str) -> str:
+        """See `Reconfigures.leave`. One that was removed goes on, without a vote, until it is ended."""
+        others = [server for server in servers if server.name != member]
+        if member not in self.members(others):
+            return f"{member} was no member any more"
+        return zookeeper_operator.reconfigure(others, PORT, leaving=_number(member))
+
+    def admit(self, servers: Sequence[Server], member: str, spec: ServiceSpec) -> Joining:
+        """See `Reconfigures.admit`: it asks those that its configuration names, and follows without a vote at first."""
+        return Joining("nothing yet", None, keep_data=False)
+
+    def admitted(self, servers: Sequence[Server], member: str) -> str:
+        """See `Reconfigures.admitted`: it gets its vote."""
+        others = [server for server in servers if server.name != member]
+        if member in self.members(others):
+            return f"{member} was a member already"
+        joining = f"server.{_number(member)}={_voter(member)}"
+        return zookeeper_operator.reconfigure(others, PORT, joining=joining)
+
     def version(self, server: Server) -> str:
         """See `System.version`."""
         return self._state(server)[2]
@@ -228,3 +251,12 @@ class ZooKeeper:
     def tidy(self, access: Access, prefix: str) -> int:
         """See `Attachable.tidy`."""
         return zookeeper_attached.tidy(access, prefix)
+
+
+def _number(node: str) -> int:
+    """A server's number is that of its node."""
+    return int(node.removeprefix("n"))
+
+
+def _voter(node: str) -> str:
+    return f"{node}:{PEER_PORT}:{ELECTION_PORT}:participant;{PORT}"

@@ -74,7 +74,10 @@ def test_kinds_and_node_names_alone() -> None:
     ("name", "message"),
     [
         ("freez-leader", "did you mean freeze-leader"),
-        ("xyzzy", "kinds: clock, failover, freeze, kill, lose, none, partition, reset, restart, stop, unlock"),
+        (
+            "xyzzy",
+            "kinds: clock, failover, freeze, kill, lose, none, partition, reconfigure, reset, restart, stop, unlock",
+        ),
         ("freeze-holdr", "did you mean freeze-holder"),
         ("freeze-", "ends where a target should follow"),
         ("freeze-Leader", "did you mean freeze-leader"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 from harness.errors import AgentError, UsageError
 from harness.systems.base import Leadership, LeaseTerms
 from harness.systems.etcd import Etcd
-from harness.systems.operating import Held
-from nemesis import failover, faults
+from harness.systems.operating import Held, Joining
+from nemesis import failover, faults, reconfigure
 from nemesis.targets import NoTarget
 from tests.nemesis.test_striking import TERMS, Told, hold, strike
 
@@ -38,6 +39,36 @@ class Operated(Told):
     refuses: str | None = None
     owners: list[Held | None] = field(default_factory=list)
     """Who holds the lock by the service's word, each time that it is asked; the last one for ever."""
+
+    among: set[str] = field(default_factory=lambda: {"n1", "n2", "n3"})
+    """The members, as the others list them."""
+    lists_again: bool = False
+    """Whether an agent lists another process once a service was started again."""
+    stays: bool = False
+    """Whether one that is taken out is listed all the same."""
+
+    def members(self, but: Collection[str] = ()) -> Sequence[str]:
+        return sorted(self.among)
+
+    def leave(self, node: str) -> str:
+        if self.refuses:
+            raise AgentError(self.refuses)
+        self.orders.append(f"leave {node}")
+        self.among -= set() if self.stays else {node}
+        return self.orders[-1]
+
+    def admit(self, node: str) -> Joining:
+        self.orders.append(f"add {node}")
+        return Joining(self.orders[-1], None, keep_data=False)
+
+    def admitted(self, node: str) -> str:
+        self.among.add(node)
+        return "voted"
+
+    def restart_service(self, node: str, *, keep_data: bool, service: str | None = None, spec: Any = None) -> None:
+        super().restart_service(node, keep_data=keep_data, service=service)
+        if self.lists_again:
+            self.agents[node].says["processes"] = {"processes": [AGAIN]}
 
     def owned(self) -> Held | None:
         return self.owners.pop(0) if len(self.owners) > 1 else self.owners[0]
@@ -246,3 +277,67 @@ def test_what_is_taken_away_is_named_in_the_system_s_words() -> None:
     assert faults.make("unlock", "holder", {"by": "lease"}).unfit(Etcd()) is None  # type: ignore[attr-defined]
     told = faults.make("unlock", "holder", {"by": "session"}).unfit(Etcd())  # type: ignore[attr-defined]
     assert told == "unlock: parameter 'by' must be one of key, lease on etcd, not 'session'"
+
+
+def membered(processes: list[dict[str, Any]], **more: Any) -> tuple[Any, Operated]:
+    """(fault, env): the leader, n1, is to be taken out; what its agent lists, in turn."""
+    env = Operated(led=[Leadership("n1", {}, 4), Leadership("n2", {}, 5)], lists_again=True, **more)
+    env.says["n1"]["processes"] = [{"processes": each} for each in processes]
+    return faults.make("reconfigure", "leader", {}), env
+
+
+def test_a_member_is_out_when_the_others_say_so_and_its_processes_are_gone() -> None:
+    """By itself, or told to end; it is back when they list it again and another process takes clients."""
+    fault, env = membered([[PROCESS], []])
+    assert strike(fault, env, 10, 14).bit is True
+    assert env.orders == ["leave n1", "add n1"]
+    assert (env.told(), env.restarted, env.among) == ([], ["n1"], {"n1", "n2", "n3"})
+
+
+def test_a_member_that_does_not_end_by_itself_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ZooKeeper's go on without a vote."""
+    monkeypatch.setattr(reconfigure, "ENDS_SECONDS", -1.0)
+    fault, env = membered([[PROCESS], [PROCESS], []])
+    started = fault.start(env)
+    assert (started.receipt, started.evidence["ended"]) == ("landed", "told to (SIGTERM)")
+    assert env.told() == [("n1", "stop")]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"refuses": "unhealthy cluster"}, "was not taken out: refused for -1 s, at last with: unhealthy cluster"),
+        ({"stays": True}, "at last with: n1 is still listed as a member"),
+    ],
+)
+def test_a_member_that_stays_is_unproven(more: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused to the end, or taken and nothing came of it. Where nothing was done nothing is started again."""
+    monkeypatch.setattr(reconfigure, "INSIST_SECONDS", -1.0)
+    fault, env = membered([[PROCESS]], **more)
+    started = fault.start(env)
+    assert started.receipt == "unproven"
+    assert words in started.reason
+    assert fault.stop(env).receipt == "undone"
+    assert env.restarted == ([] if "refuses" in more else ["n1"])
+
+
+def test_no_more_than_one_is_taken_out_at_a_time() -> None:
+    """A cluster that lacks a member already is left alone."""
+    fault, env = membered([[PROCESS]], among={"n1", "n3"})
+    with pytest.raises(NoTarget, match="n2 is no member"):
+        fault.start(env)
+
+
+@pytest.mark.parametrize(
+    ("system", "servers", "why"),
+    [
+        ("zookeeper", 3, None),
+        ("redis", 1, "redis has no members that leave and join again"),
+        ("redis-sentinel", 3, "Sentinels find replicas and each other by themselves, and forget nobody"),
+    ],
+)
+def test_a_reconfiguration_takes_a_system_with_members(system: str, servers: int, why: str | None) -> None:
+    """Else the cell is left out, in the system's own words where it has some."""
+    told = faults.why_not("reconfigure", "follower", system=system, servers=servers)
+    assert (told is None) == (why is None)
+    assert why is None or why in (told or "")

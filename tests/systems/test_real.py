@@ -9,7 +9,7 @@ import json
 import queue
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -332,6 +332,42 @@ def test_an_operator_takes_the_lock_from_its_holder(running: Running) -> None:
         first.call("release")
         assert second.call("release")["type"] == "ok", way
     assert cluster.held() is None
+
+
+@pytest.mark.parametrize("name", ["etcd", "zookeeper", pytest.param("consul", marks=pytest.mark.slow)])
+def test_a_member_leaves_and_joins_again(start: Start, name: str) -> None:
+    """The others go on without it, and with it; what was ordered isn't ordered twice, and the lock works again."""
+    running = start(name, 3)
+    cluster, (first, _) = running.cluster, running.drivers
+    assert sorted(cluster.members()) == ["n1", "n2", "n3"]
+    node = next(each for each in cluster.nodes if each != cluster.leader())
+    end = time.monotonic() + 40
+
+    def insist(order: Callable[[], Any]) -> Any:
+        while True:
+            try:
+                return order()
+            except AgentError:  # an election, or a member that isn't known to be well yet
+                assert time.monotonic() < end, order
+                time.sleep(0.1)
+
+    insist(lambda: cluster.leave(node))
+    while node in cluster.members(but=[node]):
+        assert time.monotonic() < end
+    with suppress(AgentError):  # by itself, or not
+        cast(AgentServer, cluster.servers[list(cluster.nodes).index(node)]).agent.call("kill")
+    assert first.acquire(10.0)["type"] == "ok"
+    assert first.call("release")["type"] == "ok"
+    joining = insist(lambda: cluster.admit(node))
+    assert insist(lambda: cluster.admit(node)) == joining
+    cluster.nodes[node].restart_service(keep_data=joining.keep_data, spec=joining.spec)
+    insist(lambda: cluster.admitted(node))
+    while node not in cluster.members(but=[node]):
+        assert time.monotonic() < end
+    insist(lambda: cluster.admitted(node))
+    cluster.wait_healthy(lambda: None)
+    with pytest.raises(AgentError, match="redis has no members that leave and join"):
+        start("redis", 1).cluster.members()
 
 
 @pytest.mark.parametrize("name", ["etcd", "redis-sentinel"])
