@@ -16,8 +16,8 @@ _TAKEN = frozenset({"redis", "kazoo", "psycopg2", "requests", "fencepost_adapter
 
 _CLIENT = '''"""The lock of {name}, for Fencepost: `fencepost run redis --client ./{name}.py --fault freeze-holder`.
 
-It works as it is, by redis-py; put your library in its place. Where that is a package, name it here (else the
-nodes' own redis, kazoo, requests and psycopg2 are there), with one more # before neither line:
+It works as it is, by redis-py, which is on the nodes already (so are kazoo, requests and psycopg2). Put your library in
+its place; where that is a package, name it here, and take the first # of these three lines away:
 
 # # /// script
 # # dependencies = ["redis==5.0.1"]
