@@ -77,10 +77,9 @@ class Channel:
         return found
 
     def hear(self) -> bool:
-        """Take one message from the socket; False when there will be none any more."""
+        """Take one message from the socket; False when there will be none any more, and it is to be ended."""
         received = wire.receive(self.sock)
         if received is None:
-            self._end()
             return False
         message, _, sender = received
         if "id" in message:
@@ -92,7 +91,8 @@ class Channel:
             self._on_event(message, sender)
         return True
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Close the socket, and tell whoever waits for an answer."""
         with self._lock:
             self._ended = True
             pending, self._pending = list(self._pending.values()), {}
@@ -127,13 +127,21 @@ class Switchboard:
                 with self._lock:
                     channel = self._channels[descriptor]
                 try:
-                    more = channel.hear()
+                    if not channel.hear() and self._ended(descriptor, channel):
+                        return
                 except Exception:  # what one handler can't bear must not make the harness deaf to all others
                     log.exception("hearing a pid 1 failed")
-                    continue
-                if not more:
-                    with self._lock:  # the descriptor is closed, and so not polled any more
-                        del self._channels[descriptor]
-                        if not self._channels:
-                            self._poll.close()
-                            return
+
+    def _ended(self, descriptor: int, channel: Channel) -> bool:
+        """One has ended; whether it was the last."""
+        with self._lock:  # before it is closed: from then on its number may be another's, whom somebody adds
+            self._poll.unregister(descriptor)
+            del self._channels[descriptor]
+            last = not self._channels
+            if last:
+                self._poll.close()
+        try:
+            channel.end()
+        except Exception:
+            log.exception("the end of a pid 1 could not be told")
+        return last
