@@ -109,6 +109,8 @@ class ZooKeeperLock:
         user, password = config.settings.get("user"), config.settings.get("password")
         self._login = None if user is None else (str(user), str(password))
         self._client: Any = None
+        self._owner = 0
+        """The session that made the own node."""
         self._negotiated = config.ttl_seconds
         self._woken = threading.Event()
         self._path = ""
@@ -227,7 +229,18 @@ class ZooKeeperLock:
         for result in self._ask(request):  # the errors of a transaction stand in its results
             if isinstance(result, Exception):
                 raise ZooKeeperError(f"{type(result).__name__}: {result}".rstrip(": "))
+        self._check_session()
         return sent
+
+    def _check_session(self) -> None:
+        """ZooKeeperError EXPIRED where the own node is another session's. kazoo goes on with a new one by itself.
+
+        A leader that was frozen, and wakes without a quorum, tells clients that their session has expired; those that
+        follow the next leader have the session, and the node, for a while yet. Nothing that the new session does makes
+        that last.
+        """
+        if self._client._session_id != self._owner:  # `client_id` would be None without a connection, too
+            raise ZooKeeperError(f"{EXPIRED}: the own node is that of a session before")
 
     # -- the protocol ---------------------------------------------------------------------------------------------
 
@@ -251,12 +264,15 @@ class ZooKeeperLock:
             if isinstance(found, Acquired):
                 return found
             self._path, stat = found
+        self._owner = stat.ephemeralOwner
         try:
             waited = self._wait_turn(until, cancelled)
             if waited is None:
                 return self._abandon("cancelled" if cancelled.is_set() else "wait limit: held by another")
             if waited:
                 since = self._check()
+            else:
+                self._check_session()
         except ZooKeeperError as error:
             if str(error).startswith((NO_NODE, EXPIRED)):
                 return Acquired("fail", error=f"expired while waiting: {error}")
