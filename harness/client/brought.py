@@ -93,6 +93,11 @@ def is_registered(client: str, folder: str | None = None) -> bool:
     return folder is None and client != ADAPTER and client in registry.names("clients")
 
 
+def is_ours(client: str | None, folder: str | None = None) -> bool:
+    """Whether a trial's client is a registered one, or the system's own (None), and not one that is brought."""
+    return client is None or is_registered(client, folder)
+
+
 def adapters() -> dict[str, Path]:
     """The adapters that come with Fencepost, by name: each a file that says what packages it needs."""
     found = {}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -307,6 +307,26 @@ def speaks_tls(endpoint: Endpoint) -> bool:
         return "ALERT" in str(error.reason)  # it took the hello for one, and wants something of us
     except (OSError, EndpointError):
         return False
+
+
+class CameBack(EndpointError):
+    """What was removed is there again: somebody else writes there, and to ask elsewhere would be no better."""
+
+
+def at_any(access: Access, tidy: Callable[[Endpoint], int], left: str) -> int:
+    """What tidying up came to at the first endpoint that answers.
+
+    EndpointError where none does: what may be `left`, and what the first one said.
+    """
+    why: EndpointError | None = None
+    for endpoint in access.endpoints:
+        try:
+            return tidy(endpoint)
+        except CameBack:
+            raise
+        except EndpointError as error:
+            why = why or error
+    raise EndpointError(f"{left}: {why}")
 
 
 def wants_tls(access: Access, endpoint: Endpoint) -> EndpointError | None:

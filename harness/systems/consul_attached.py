@@ -8,7 +8,18 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from urllib.parse import quote
 
-from harness.systems.attached import Access, Endpoint, EndpointError, Found, Refused, reach, unanswered, wants_tls
+from harness.systems.attached import (
+    Access,
+    CameBack,
+    Endpoint,
+    EndpointError,
+    Found,
+    Refused,
+    at_any,
+    reach,
+    unanswered,
+    wants_tls,
+)
 from harness.systems.base import Settings
 from workloads.clients.http import HttpClient, TransportError
 
@@ -172,23 +183,20 @@ def _key(agent: Agent, settings: Settings, key: str, node_checks: bool) -> Itera
 
 def tidy(access: Access, prefix: str) -> int:
     """See `Attachable.tidy`: keys and sessions, by the first endpoint that answers, and read again after that."""
-    why = ""
-    for endpoint in access.endpoints:
-        try:
-            with Agent(access, endpoint) as agent, _understood(endpoint):
-                removed = len(_keys(agent, prefix))
-                agent.ask("DELETE", f"/v1/kv/{quote(prefix)}/?recurse")
-                for session in agent.ask("GET", "/v1/session/list") or ():
-                    if str(session["Name"]).startswith(prefix):
-                        agent.ask("PUT", f"/v1/session/destroy/{quote(session['ID'])}")
-                left = _keys(agent, prefix)
-        except EndpointError as error:
-            why = why or str(error)
-            continue
+
+    def remove(endpoint: Endpoint) -> int:
+        with Agent(access, endpoint) as agent, _understood(endpoint):
+            removed = len(_keys(agent, prefix))
+            agent.ask("DELETE", f"/v1/kv/{quote(prefix)}/?recurse")
+            for session in agent.ask("GET", "/v1/session/list") or ():
+                if str(session["Name"]).startswith(prefix):
+                    agent.ask("PUT", f"/v1/session/destroy/{quote(session['ID'])}")
+            left = _keys(agent, prefix)
         if left:
-            raise EndpointError(f"{', '.join(left)} came back after it was removed: somebody writes there")
+            raise CameBack(f"{', '.join(left)} came back after it was removed: somebody writes there")
         return removed
-    raise EndpointError(f"keys below {prefix}/ may be left (their sessions end by themselves): {why}")
+
+    return at_any(access, remove, f"keys below {prefix}/ may be left (their sessions end by themselves)")
 
 
 def _keys(agent: Agent, prefix: str) -> list[str]:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from harness.errors import AgentError
 from harness.systems.asking import LOOK_SECONDS
-from harness.systems.base import Server
+from harness.systems.base import HttpReply, Server
 from harness.systems.operating import PREFIX, Held
 
 LEAVE_SECONDS = 15.0
@@ -16,8 +16,10 @@ LEAVE_SECONDS = 15.0
 def _ask(server: Server, method: str, path: str, port: int) -> bytes | None:
     """The body of an answer; None for "not found"."""
     reply = server.http(method, path, port=port, timeout_seconds=LOOK_SECONDS)
-    if reply.status == 404:
-        return None
+    return None if reply.status == 404 else _body(reply)
+
+
+def _body(reply: HttpReply) -> bytes:
     if reply.status != 200:
         raise AgentError(f"status {reply.status}: {reply.body[:120].decode(errors='replace').strip()}")
     return reply.body
@@ -52,9 +54,7 @@ def members(server: Server, port: int) -> list[str]:
 
 def leave(server: Server, port: int) -> str:
     """`consul leave`, at the one that goes. It says good-bye for as long as `leave_drain_time`, and ends."""
-    reply = server.http("PUT", "/v1/agent/leave", port=port, timeout_seconds=LEAVE_SECONDS)
-    if reply.status != 200:
-        raise AgentError(f"status {reply.status}: {reply.body[:120].decode(errors='replace').strip()}")
+    _body(server.http("PUT", "/v1/agent/leave", port=port, timeout_seconds=LEAVE_SECONDS))
     return f"leave, at {server.name}"
 
 

@@ -10,10 +10,12 @@ from typing import Any
 from harness.systems.asking import b64
 from harness.systems.attached import (
     Access,
+    CameBack,
     Endpoint,
     EndpointError,
     Found,
     Refused,
+    at_any,
     reach,
     unanswered,
     wants_tls,
@@ -147,23 +149,17 @@ def _try_out(member: Member, access: Access, settings: Settings, key: str) -> st
 
 def tidy(access: Access, prefix: str) -> int:
     """See `Attachable.tidy`: by the first endpoint that answers, and read again after that."""
-    why = ""
-    for endpoint in access.endpoints:
-        try:
-            member = Member(access, endpoint)
-        except EndpointError as error:
-            why = why or str(error)
-            continue
+
+    def remove(endpoint: Endpoint) -> int:
+        member = Member(access, endpoint)
         try:
             with _understood(endpoint):
                 removed = int(member.ask("kv/deleterange", span(prefix)).get("deleted", 0))
                 left = int(member.ask("kv/range", {**span(prefix), "count_only": True}).get("count", 0))
-        except EndpointError as error:
-            why = why or str(error)
-            continue
         finally:
             member.close()
         if left:
-            raise EndpointError(f"{left} keys below {prefix}/ came back after they were removed: somebody writes there")
+            raise CameBack(f"{left} keys below {prefix}/ came back after they were removed: somebody writes there")
         return removed
-    raise EndpointError(f"keys below {prefix}/ may be left (they hang on leases, and end with them): {why}")
+
+    return at_any(access, remove, f"keys below {prefix}/ may be left (they hang on leases, and end with them)")

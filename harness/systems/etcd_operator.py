@@ -11,6 +11,7 @@ from harness.errors import AgentError
 from harness.runtime.base import ServiceSpec
 from harness.systems.asking import ask_json, b64
 from harness.systems.base import Server
+from harness.systems.etcd_attached import span
 from harness.systems.operating import PREFIX, Held, Joining, first_of
 
 CHANGE_SECONDS = 5.0
@@ -19,9 +20,7 @@ CHANGE_SECONDS = 5.0
 
 def held(server: Server, port: int, lock: str) -> Held | None:
     """The key that holds the lock: the one of the lowest create_revision, which is its owner's token."""
-    prefix = f"{PREFIX}/{lock}/"
-    span = {"key": b64(prefix), "range_end": b64(prefix[:-1] + chr(ord(prefix[-1]) + 1))}
-    first = {**span, "sort_order": "ASCEND", "sort_target": "CREATE", "limit": "1"}
+    first = {**span(f"{PREFIX}/{lock}"), "sort_order": "ASCEND", "sort_target": "CREATE", "limit": "1"}
     found = ask_json(server, "POST", "/v3/kv/range", port=port, document=first).get("kvs", [])
     if not found:
         return None

@@ -9,7 +9,18 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Any
 
-from harness.systems.attached import Access, Endpoint, EndpointError, Found, Refused, reach, unanswered, wants_tls
+from harness.systems.attached import (
+    Access,
+    CameBack,
+    Endpoint,
+    EndpointError,
+    Found,
+    Refused,
+    at_any,
+    reach,
+    unanswered,
+    wants_tls,
+)
 from harness.systems.base import Settings
 
 SESSION_SECONDS = 10.0
@@ -250,16 +261,13 @@ def _remove_below(member: Member, path: str) -> int:
 
 def tidy(access: Access, prefix: str) -> int:
     """See `Attachable.tidy`: by the first endpoint that answers, and looked for again after that."""
-    why = ""
-    for endpoint in access.endpoints:
-        try:
-            with Member(access, endpoint, TIDY_SECONDS) as member:
-                removed = _remove(member, prefix)
-                left = member.ask(lambda client: client.exists_async(f"/{prefix}")) is not None
-        except EndpointError as error:
-            why = why or str(error)
-            continue
+
+    def remove(endpoint: Endpoint) -> int:
+        with Member(access, endpoint, TIDY_SECONDS) as member:
+            removed = _remove(member, prefix)
+            left = member.ask(lambda client: client.exists_async(f"/{prefix}")) is not None
         if left:
-            raise EndpointError(f"/{prefix} came back after it was removed: somebody writes there")
+            raise CameBack(f"/{prefix} came back after it was removed: somebody writes there")
         return removed
-    raise EndpointError(f"/{prefix} may be left (what holds the lock in it ends with its session): {why}")
+
+    return at_any(access, remove, f"/{prefix} may be left (what holds the lock in it ends with its session)")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from harness import registry
-from harness.client.brought import is_registered
+from harness.client.brought import is_ours
 from harness.errors import ConfigError, UsageError
 from harness.systems import attached
 from nemesis import faults
@@ -53,7 +53,7 @@ def check(config: Asked, options: Mapping[str, Any], bad: Callable[[str, str], C
         raise bad("system_options", why)
     if system.image in config.images:
         raise bad(f"images.{system.image}", "is the image of servers of ours, and none is started at endpoints")
-    if config.client is not None and not is_registered(config.client, config.client_dir):
+    if not is_ours(config.client, config.client_dir):
         raise bad(
             "client",
             "is one of your own, and those can't be used at endpoints: nobody would keep it to the trial's keys, nor "

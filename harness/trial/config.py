@@ -130,8 +130,7 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return self.holder if self.holder is not None else self._usual_kind()
 
     def _usual_kind(self) -> str:
-        ours = self.client is None or brought.is_registered(self.client, self.client_dir)
-        return "guarded" if ours else "trusting"
+        return "guarded" if brought.is_ours(self.client, self.client_dir) else "trusting"
 
     def client_words(self) -> str | None:
         """What the client is called, where it isn't the system's own: its name, or that of its file."""
@@ -146,8 +145,8 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def plugged(self) -> list[tuple[str, str]]:
         """What runs on the contenders' nodes by (kind, name): its package is sent there where it isn't ours."""
         client = self.client or registry.load("systems", self.system).client
-        ours = self.client is None or brought.is_registered(self.client, self.client_dir)
-        return [*([("clients", client)] if ours else []), ("workloads", self.workload)]
+        ours = [("clients", client)] if brought.is_ours(self.client, self.client_dir) else []
+        return [*ours, ("workloads", self.workload)]
 
     def contender_image(self) -> str:
         """The name of the contenders' image: the usual one, or one with the packages that their client needs."""

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
+from tests.workloads.scripted import Heard
 from workloads.clients.adapter import Adapter
-from workloads.clocks import Stamp
-from workloads.contender import Contender
-from workloads.events import Events
-from workloads.validate import ContenderConfig
 
 HELLO = {
     "protocol": 1,
@@ -52,27 +47,13 @@ def paper(folder: Path, body: str, name: str = "adapter.py") -> list[str]:
     return [sys.executable, str(path)]
 
 
-class Stage:
-    """A contender in this process with an adapter of its own; its events can be read."""
+class Stage(Heard):
+    """A contender in this process with an adapter of its own."""
 
     def __init__(self, command: list[str], *, ttl: float = 2.0, holder: str = "trusting", **own: Any) -> None:
-        reader, self._writer = os.pipe()
-        self._lines = os.fdopen(reader, "rb")
-        config = ContenderConfig(
-            process=3,
-            epoch_ns=Stamp.now().boot_ns,
-            seed=1,
-            lock="lock",
-            workload="",
-            client="workloads.clients.adapter:Adapter",
-            client_config={"endpoints": [["nowhere", 1]], "adapter": {"command": command, **own}},
-            ttl=ttl,
-            holder=holder,
-            resource=None,
-            parameters={},
-        )
+        settings = {"adapter": {"command": command, **own}}
+        super().__init__("workloads.clients.adapter:Adapter", settings, ttl=ttl, holder=holder)
         self.died: list[str] = []
-        self.contender = Contender(config, Events(config.epoch_ns, 3, "lock", self._writer))
         self.contender.die = self.died.append  # type: ignore[method-assign]
         adapter: Any = self.contender.client.client
         self.adapter: Adapter = adapter
@@ -80,6 +61,4 @@ class Stage:
     def events(self) -> list[dict[str, Any]]:
         """All events; ends the adapter, and the contender's voice."""
         self.adapter.close()
-        os.close(self._writer)
-        with self._lines:
-            return [json.loads(line) for line in self._lines]
+        return super().events()

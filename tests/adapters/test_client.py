@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,20 +10,13 @@ from typing import Any
 import pytest
 
 from tests.adapters.stage import Stage, paper
-from tests.workloads.scripted import pause
+from tests.waiting import until
 from tests.workloads.test_process import Process, spawn
 from workloads.adapters.examine import EVERY
 from workloads.clients.base import ClientUnusable
 
 __all__ = ["spawn"]
 DOCS = Path(__file__).parents[2] / "docs" / "adapters.md"
-
-
-def until(condition: Callable[[], Any], what: str) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end, f"{what} was awaited"
-        pause(0.005)
 
 
 def gone(pid: int) -> bool:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.adapters.stage import Stage
-from tests.adapters.test_client import until
+from tests.waiting import until
 
 LOCK = """
 import os, threading, time

@@ -61,8 +61,36 @@ class Scripted:
         """Nothing to give back."""
 
 
-class Stage:
-    """A contender in this process, whose events can be read."""
+class Heard:
+    """A contender in this process, with this client (`module:class`) and these settings; its events can be read."""
+
+    def __init__(self, client: str, settings: Mapping[str, Any], *, ttl: float, holder: str) -> None:
+        reader, self._writer = os.pipe()
+        self._lines = os.fdopen(reader, "rb")
+        config = ContenderConfig(
+            process=3,
+            epoch_ns=Stamp.now().boot_ns,
+            seed=1,
+            lock="lock",
+            workload="",
+            client=client,
+            client_config={"endpoints": [["nowhere", 1]], **settings},
+            ttl=ttl,
+            holder=holder,
+            resource=None,
+            parameters={},
+        )
+        self.contender = Contender(config, Events(config.epoch_ns, 3, "lock", self._writer))
+
+    def events(self) -> list[dict[str, Any]]:
+        """All events; ends the contender's voice."""
+        os.close(self._writer)
+        with self._lines:
+            return [json.loads(line) for line in self._lines]
+
+
+class Stage(Heard):
+    """One whose client does as it is told."""
 
     def __init__(
         self,
@@ -73,34 +101,18 @@ class Stage:
         expires: bool = True,
         **script: Callable[[], Any],
     ) -> None:
-        reader, self._writer = os.pipe()
-        self._lines = os.fdopen(reader, "rb")
-        config = ContenderConfig(
-            process=3,
-            epoch_ns=Stamp.now().boot_ns,
-            seed=1,
-            lock="lock",
-            workload="",
-            client="tests.workloads.scripted:Scripted",
-            client_config={"endpoints": [["nowhere", 1]]},
-            ttl=ttl,
-            holder=holder or ("guarded" if guarded else "naive"),
-            resource=None,
-            parameters={},
-        )
-        self.contender = Contender(config, Events(config.epoch_ns, 3, "lock", self._writer))
+        holder = holder or ("guarded" if guarded else "naive")
+        super().__init__("tests.workloads.scripted:Scripted", {}, ttl=ttl, holder=holder)
         self.contender.client.expires = expires
         client: Any = self.contender.client.client
         client.script = script
         self.client: Scripted = client
 
     def events(self) -> list[dict[str, Any]]:
-        """All events; ends the contender's voice."""
-        os.close(self._writer)
+        """As of any; and nobody waits for the contender any more."""
         self.contender.stopping.close()
         self.contender.started.close()
-        with self._lines:
-            return [json.loads(line) for line in self._lines]
+        return super().events()
 
 
 def words(events: list[dict[str, Any]]) -> Iterator[str]:

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import until
 from tests.workloads.scripted import Stage, pause, words
-from tests.workloads.test_hold import hold_of, no_answer, not_held, until
+from tests.workloads.test_hold import hold_of, no_answer, not_held
 from workloads.clients.base import Answered
 from workloads.clocks import Flag, Stamp
 from workloads.lock import LockWorkload

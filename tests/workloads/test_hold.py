@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
 
+from tests.waiting import until
 from tests.workloads.scripted import TTL, Stage, pause, words
 from workloads.clients.base import Answered
 from workloads.contender import MARGIN, Hold
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, f"{what} was awaited"
-        pause(0.005)
 
 
 def hold_of(stage: Stage) -> Hold:

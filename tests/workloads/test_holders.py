@@ -9,9 +9,10 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.trial.config import TrialConfig, from_mapping, resolve
+from tests.waiting import until
 from tests.workloads.scripted import TTL, Stage, words
 from tests.workloads.test_conduct import Paper, workload
-from tests.workloads.test_hold import hold_of, no_answer, not_held, until
+from tests.workloads.test_hold import hold_of, no_answer, not_held
 from workloads.clients.base import Acquired
 from workloads.holders import holder_of
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import until
 from tests.workloads.scripted import Stage, pause, words
 from tests.workloads.test_conduct import Paper, workload
-from tests.workloads.test_hold import hold_of, no_answer, until
+from tests.workloads.test_hold import hold_of, no_answer
 from tests.workloads.test_process import Process, spawn  # noqa: F401 - a fixture
 from workloads.contender import Hold
 from workloads.lock import LockWorkload
