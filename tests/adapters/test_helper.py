@@ -59,6 +59,7 @@ def test_exceptions_are_answers_and_what_it_does_by_itself_is_told(tmp_path: Pat
     (tmp_path / "lock.py.told").touch()
     until(lambda: not hold.believes, "what the library noticed")
     hold.release()
+    until(lambda: stage.died, "the breach of the release's answer")
     events = stage.events()
     acquires = [(event["type"], event.get("error")) for event in events if event["f"] == "acquire"]
     assert acquires[1::2] == [
