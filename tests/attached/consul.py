@@ -119,4 +119,4 @@ def running(
         yield consul
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)

@@ -102,4 +102,4 @@ def _sentinel(
         yield
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)

@@ -40,7 +40,7 @@ def test_a_waiter_is_told_through_tls_that_its_turn_has_come(guarded: Etcd, pape
         time.sleep(0.01)
     released = time.monotonic()
     assert first.release().type == "ok"
-    waiter.join(20)
+    waiter.join(60)
     ((acquired, at),) = got
     assert acquired.type == "ok"
     assert at - released < second.renew_every_seconds / 2

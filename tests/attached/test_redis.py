@@ -71,7 +71,7 @@ def test_who_is_not_let_in_leaves_no_connection() -> None:
         endpoint = f"127.0.0.1:{listener.getsockname()[1]}"
         with pytest.raises(EndpointError, match="refuses the password: WRONGPASS") as caught:
             System().examine(attached.access([endpoint], {"password": "a\udcff"}), SETTINGS, PREFIX)
-        server.join(3)
+        server.join(60)
         assert heard == [b"*2\r\n$4\r\nAUTH\r\n$2\r\na\xff\r\n", b"closed"], caught.value
 
 

@@ -128,4 +128,4 @@ def running(
         yield zookeeper
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)

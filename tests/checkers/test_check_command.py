@@ -135,7 +135,7 @@ def test_standard_input_and_pipes(tmp_path: Path, notation: str) -> None:
     with ThreadPoolExecutor() as pool:
         writing = pool.submit(pipe.write_text, text)
         assert as_json(pipe)[0] == {**found, "path": str(pipe)}
-        writing.result(timeout=30)
+        writing.result(timeout=60)
 
 
 def test_an_error_of_standard_input_names_it() -> None:

@@ -243,7 +243,7 @@ def test_ctrl_c_ends_the_one_that_hangs(install: Install, tmp_path: Path) -> Non
     try:
         pid = int(until(lambda: (tmp_path / "slow").exists() and (tmp_path / "slow").read_text(), "it was asked"))
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=15)
+        process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 130

@@ -213,7 +213,7 @@ def interrupted(number: signal.Signals) -> tuple[int, str]:
     try:
         eventually("a node of the doctor's", lambda: any(owned(site, process.pid) for site in doctors_sites()), 30)
         process.send_signal(number)
-        said, _ = process.communicate(timeout=30)
+        said, _ = process.communicate(timeout=60)
     finally:
         process.kill()
         process.communicate()

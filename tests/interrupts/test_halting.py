@@ -80,13 +80,13 @@ def test_a_build_that_is_broken_off_waits_for_the_engines_word(engine: SlowEngin
     """A container that is created after the last look would stay: a busy engine took its time to notice."""
     halt = Halt()
     build = Build(halt, engine)
-    assert build.begun.wait(20)
+    assert build.begun.wait(60)
     halt.stop()
-    assert engine.left.wait(20)
+    assert engine.left.wait(60)
     build.join(0.5)
     assert build.is_alive(), "the engine has not said anything yet"
     engine.given_up.set()
-    build.join(20)
+    build.join(60)
     assert isinstance(build.outcome, Halted)
 
 
@@ -97,9 +97,9 @@ def test_an_engine_that_says_nothing_is_not_waited_for_for_ever(
     monkeypatch.setattr(halting, "STEP_ENDS_SECONDS", 0.2)
     halt = Halt()
     build = Build(halt, engine)
-    assert build.begun.wait(20)
+    assert build.begun.wait(60)
     halt.stop()
-    build.join(20)
+    build.join(60)
     assert isinstance(build.outcome, Halted)
 
 
@@ -108,6 +108,6 @@ def test_nothing_is_begun_after_the_halt(engine: SlowEngine) -> None:
     halt = Halt()
     halt.stop()
     build = Build(halt, engine)
-    build.join(20)
+    build.join(60)
     assert isinstance(build.outcome, Halted)
     assert not build.begun.is_set()

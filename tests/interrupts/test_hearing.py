@@ -20,7 +20,8 @@ from tests.runtime.conftest import eventually
 SLOW_IMPORT = """
 import time
 print("importing", flush=True)
-time.sleep(60)
+for _ in range(6000):  # one long sleep would not be cut short by a signal that comes just before it begins
+    time.sleep(0.01)
 """
 
 
@@ -45,7 +46,7 @@ def says(process: subprocess.Popen[str], line: str) -> None:
         assert got, f"it ended without saying {line!r}: {''.join(seen)}"
 
 
-def ended(process: subprocess.Popen[str], seconds: float = 20) -> tuple[int, str]:
+def ended(process: subprocess.Popen[str], seconds: float = 60) -> tuple[int, str]:
     """Its exit code (-9 when it did not end in time), and the rest of what it said."""
     assert process.stdout is not None
     patience = threading.Timer(seconds, process.kill)
@@ -271,7 +272,7 @@ def test_a_check_of_standard_input_leaves_no_copy(tmp_path: Path, number: signal
         # Not just any file: Python tries out the folder with one of its own first.
         eventually("the copy", lambda: list(tmp_path.glob("fencepost-*")))
         process.send_signal(number)
-        assert process.wait(20) == 130
+        assert process.wait(60) == 130
     finally:
         process.kill()
         process.communicate()

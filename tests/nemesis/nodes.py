@@ -86,7 +86,7 @@ class Spawned:
         except subprocess.TimeoutExpired:
             return None
         for thread in self._threads:
-            thread.join(5.0)
+            thread.join(60)
         return code
 
     def abandon(self) -> None:

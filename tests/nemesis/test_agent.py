@@ -189,7 +189,7 @@ def test_second_agent_waits_for_the_first(node: NamespaceNode) -> None:
     assert first.call("stats")["held"] == []
     assert second == []
     first.close()
-    opener.join(10.0)
+    opener.join(60)
     assert second[0].hello["recovered"] == []
     second[0].close()
 

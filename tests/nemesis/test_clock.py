@@ -483,7 +483,7 @@ def test_a_traced_process_is_refused_with_the_reason(node: NamespaceNode, agent:
     def trace() -> None:  # a tracer is a thread, and lets go when that ends
         ptrace.ptrace(ptrace.PTRACE_SEIZE, outer)
         traced.set()
-        done.wait(20)
+        done.wait(60)
         ptrace.ptrace(ptrace.PTRACE_INTERRUPT, outer)
         os.waitpid(outer, ptrace.WALL)
         ptrace.ptrace(ptrace.PTRACE_DETACH, outer)

@@ -212,7 +212,7 @@ def test_ending_the_input_over_tls_loses_no_output(tls_pair: tuple[TlsTransport,
 
     writer = threading.Thread(target=peer.sendall, args=(output,))  # on its way when the input ends
     writer.start()
-    writer.join(10)
+    writer.join(60)
     reader = threading.Thread(target=engine)
     reader.start()
     transport.send(sent, 10)
@@ -220,7 +220,7 @@ def test_ending_the_input_over_tls_loses_no_output(tls_pair: tuple[TlsTransport,
     received = b""
     while piece := transport.receive(65536, 10):
         received += piece
-    reader.join(10)
+    reader.join(60)
     assert b"".join(read) == sent
     assert received == output + b"after the end"
 

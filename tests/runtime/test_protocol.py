@@ -189,7 +189,7 @@ def test_a_very_long_line_is_one_line(pair: list[Node]) -> None:
     big = bytes(range(11, 256)) * 80_000
     process.send(big + b"\nsmall\n")
     process.close_stdin()
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
     assert lines == [big, b"small"]
 
 
@@ -202,7 +202,7 @@ def test_many_writers_do_not_mix_their_lines(pair: list[Node]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     process.close_stdin()
     assert process.wait(60) == 0
     assert sorted(lines) == words
@@ -403,7 +403,7 @@ def test_removal_copes_with_others_that_remove_too(open_site: Callable[[], Site]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert errors == []
     assert [node.name for node in site.start_nodes([NodeSpec("n1"), NodeSpec("n2")])] == ["n1", "n2"]
 
@@ -425,7 +425,7 @@ def test_threads_of_one_site_share_its_turn(open_site: Callable[[], Site]) -> No
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
         assert [node.service_running()[0] for node in nodes] == [True, True]
     second = open_site()
     with second.starting():

@@ -51,7 +51,7 @@ def test_no_more_than_the_slots_are_inside(tmp_path: Path, slots: int) -> None:
                 most = max(most, inside)
                 if inside == slots:
                     full.set()
-            full.wait(10)
+            full.wait(60)
             with lock:
                 inside -= 1
 
@@ -59,7 +59,7 @@ def test_no_more_than_the_slots_are_inside(tmp_path: Path, slots: int) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert most == slots
     assert tickets(tmp_path) == []
 
@@ -79,7 +79,7 @@ def test_first_come_first_served(tmp_path: Path) -> None:
             wanted = number + 2
             eventually("its ticket", lambda: len(tickets(tmp_path)) == wanted)  # noqa: B023 - called right here
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert order == list(range(8))
 
 
@@ -94,7 +94,7 @@ def test_another_process_is_waited_for_and_named(tmp_path: Path) -> None:
             pytest.fail("two had the only turn")
         assert len(tickets(tmp_path)) == 1  # who gives up leaves no ticket
     finally:
-        child.communicate("", timeout=10)
+        child.communicate("", timeout=60)
     with turn("mine", folder=tmp_path, slots=1, wait_seconds=5) as waited:
         assert waited.ahead == 0
 

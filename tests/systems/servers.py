@@ -86,10 +86,10 @@ class Hung(Scripted):
 
     def http(self, method: str, path: str, *, port: int, body: bytes = b"", timeout_seconds: float = 1.0) -> HttpReply:
         """Nothing until the test is over."""
-        self.release.wait(30)
+        self.release.wait(60)
         raise AgentError("too late")
 
     def tcp(self, payload: bytes, *, port: int, read_bytes: int = 65536, timeout_seconds: float = 1.0) -> bytes:
         """Nothing until the test is over."""
-        self.release.wait(30)
+        self.release.wait(60)
         raise AgentError("too late")

@@ -83,7 +83,7 @@ class Driver:
     def close(self) -> None:
         """End it."""
         self._spawned.close_stdin()
-        self._spawned.wait(5.0)
+        self._spawned.wait(60)
 
 
 @dataclass
@@ -146,7 +146,7 @@ def test_it_becomes_healthy_and_somebody_leads(running: Running) -> None:
     assert running.seconds < running.cluster.system.healthy_within_seconds / 2
     began = time.monotonic()
     found = running.cluster.leadership()
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 30
     assert found.leader in running.cluster.nodes, found.seen
     version, why = running.cluster.version(10.0, lambda: None)
     assert version is not None, why
@@ -205,7 +205,7 @@ def test_a_frozen_holder_loses_the_lock_and_is_told_so(running: Running) -> None
     assert got["token"] > held["token"]
     first.signal("CONT")
     said = first.call("renew")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while said["type"] == "info" or (said["type"] == "fail" and said["held"] is None):
         # The first word after waking up may be a broken connection.
         assert time.monotonic() < deadline, said

@@ -38,7 +38,7 @@ class Intruder:
             self._thread.join(GRACE_SECONDS)
 
     def join(self) -> None:
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive(), "the intruder never came to its end"
 
 
@@ -134,7 +134,7 @@ def test_a_contender_that_has_lost_its_hold_renews_no_more() -> None:
     hold = hold_of(stage)
     until(lambda: not hold.believes, "the deadline")
     keeper = next(thread for thread in hold._threads if thread.name == "keeper")
-    keeper.join(10)
+    keeper.join(60)
     assert not keeper.is_alive(), "it renews a hold that was lost"
     hold.release()
     assert outside_belief(stage.events(), "renew") == []
@@ -176,7 +176,7 @@ def test_a_renewal_that_is_on_its_way_ends_before_the_release() -> None:
     releasing.start()
     releasing.join(GRACE_SECONDS)
     go_on.set()
-    releasing.join(10)
+    releasing.join(60)
     said = list(words(stage.events()))
     assert said[2:] == ["renew.invoke", "renew.ok", "release.invoke", "release.ok"]
 
@@ -197,7 +197,7 @@ def test_the_deadline_is_watched_while_a_release_waits_for_a_renewal() -> None:
     releasing.start()
     until(lambda: not hold.believes, "the deadline")
     go_on.set()
-    releasing.join(10)
+    releasing.join(60)
     assert list(words(stage.events()))[2:] == [
         "renew.invoke",
         "lost.info",

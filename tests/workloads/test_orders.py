@@ -43,7 +43,7 @@ def test_a_job_that_is_done_goes_on_until_it_is_let_go(guarded: bool) -> None:
     until(lambda: paper.taken >= 6, "three rounds of a job of none")
     assert thread.is_alive()
     stage.contender.let_go("h1")
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     events = stage.events()
     assert answers(events) == [("h1", True)]
@@ -61,7 +61,7 @@ def test_a_workload_that_never_asks_is_kept_from_releasing_too() -> None:
     thread.start()
     pause(0.1)
     stage.contender.let_go("h1")
-    thread.join(10)
+    thread.join(60)
     said = list(words(stage.events()))
     assert said.index("hold.info") < said.index("let_go.info") < said.index("release.invoke")
 
@@ -116,7 +116,7 @@ def test_a_contender_that_loses_its_hold_while_it_is_told_writes_no_more_and_wai
     assert thread.is_alive()
     assert paper.taken <= taken + 2  # the round that was under way
     stage.contender.let_go("h1")
-    thread.join(10)
+    thread.join(60)
     said = list(words(stage.events()))
     assert said.index("lost.info") < said.index("let_go.info") < said.index("release.invoke")
 

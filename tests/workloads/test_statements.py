@@ -124,7 +124,7 @@ def test_whoever_is_told_to_hold_stays_with_the_batch_in_its_hands() -> None:
     pause(0.2)  # it would have sent a thousand times
     assert paper.came == []
     order.let_go()
-    thread.join(10.0)
+    thread.join(60)
     assert paper.came == ["unfenced", "fenced", "idempotent"]
     hold.release()
     stage.events()
