@@ -173,11 +173,27 @@ class Environment(Protocol):
     def contender_pids(self, node: str) -> Sequence[int]:
         """The process ids of the contender on this node, in the node's pid namespace."""
 
+    def healthy(self) -> tuple[bool, str]:
+        """Whether a leader is known and a write through each server succeeds, this instant; and what was seen."""
+
+    def version(self, node: str) -> str:
+        """The version that a server says that it is. Raises AgentError, ValueError or KeyError without an answer."""
+
+    def image(self, node: str, service: str) -> str:
+        """The name of the image that a service runs in."""
+
     def restart_service(
-        self, node: str, *, keep_data: bool, service: str | None = None, spec: ServiceSpec | None = None
+        self,
+        node: str,
+        *,
+        keep_data: bool,
+        service: str | None = None,
+        spec: ServiceSpec | None = None,
+        image: str | None = None,
     ) -> None:
-        """Start a killed service (None: the main one) again (the runtime's work), from another spec where there is one;
-        returns once it was started.
+        """Start a killed service (None: the main one) again (the runtime's work); returns once it was started.
+
+        From another spec where there is one; or from another image, which is its own from then on.
         """
 
     def restart_contender(self, node: str) -> None:
@@ -249,6 +265,16 @@ class Fits(Protocol):
     def unfit(self, system: Any) -> str | None:
         """None when they fit this one (an instance), else what is wrong with them, as a sentence. Asked before anything
         starts, of cells that `sensible` has let pass.
+        """
+
+
+@runtime_checkable
+class Exchanges(Protocol):
+    """A fault that starts services from other images, which have to be there."""
+
+    def images(self, image: str) -> Mapping[str, str]:
+        """Each version of a system's usual image, by its name, with the one that takes its place. UsageError for one
+        that can't be had.
         """
 
 

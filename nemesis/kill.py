@@ -148,10 +148,14 @@ class Kill(Watched):
         try:
             for part in self._hit.parts(env, node):
                 if node in self._old or not self._running(env, node, part):
-                    env.restart_service(node, keep_data=self.keep_data, service=part)
+                    env.restart_service(node, keep_data=self.keep_data, service=part, **self._anew(env, node, part))
         except FencepostError as error:  # one server that doesn't come back must not keep the others from it
             return {"error": str(error)}
         return self._seen_back(env, node)
+
+    def _anew(self, env: Environment, node: str, part: str) -> dict[str, Any]:
+        """How else a service is started again than as it was: `image`."""
+        return {}
 
     def _seen_back(self, env: Environment, node: str) -> dict[str, Any]:
         """What runs on a node that was started again, and when it took clients; or the `error`."""

@@ -30,9 +30,12 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 """Some environments set it. Hundreds of processes are started here, and each would compile all of it anew: a third of
 what its start takes, and every worker all the tests."""
 
-settings.register_profile("fencepost", deadline=None)
-settings.load_profile("fencepost")
-"""No example has a time of its own: what is slow on a busy machine is not wrong. Each test has its time as a whole."""
+settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
+settings.register_profile("search", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+"""The same examples in every run, so that a run that fails fails again; HYPOTHESIS_PROFILE=search looks for others. No
+example has a time of its own: what is slow on a busy machine is not wrong. Each test has its time as a whole.
+"""
 
 GROUPS = {
     "tests/trial/test_outside.py": "outside",

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness import redaction
@@ -182,6 +182,12 @@ class Cluster:
         """The services of a node by name, the main one first; none for most contenders."""
         return self.plan.get(node, {})
 
+    def exchange(self, node: str, service: str, image: str) -> ServiceSpec:
+        """A service is to run in another image from now on; what it is to be started from."""
+        spec = replace(self.plan[node][service], image=image)
+        self.plan = {**self.plan, node: {**self.plan[node], service: spec}}
+        return spec
+
     def client_config(self) -> dict[str, Any]:
         """What the lock clients are told."""
         return self.system.client_config(self.settings, self.addresses())
@@ -201,7 +207,7 @@ class Cluster:
         next_look_at_processes = began + 1.0
         while True:
             check()
-            healthy, seen = self._look()
+            healthy, seen = self.healthy()
             elapsed = time.monotonic() - began
             if healthy:
                 return elapsed
@@ -226,8 +232,8 @@ class Cluster:
                         f"its last words: {tail or 'none'}"
                     )
 
-    def _look(self) -> tuple[bool, str]:
-        """One look at the servers, and, once they are well, at what is beside the contenders."""
+    def healthy(self) -> tuple[bool, str]:
+        """One look at the servers, and, once they are well, at what is beside the contenders; and what was seen."""
         healthy, seen = self.system.healthy(self.servers)
         if healthy and self._beside and isinstance(self.system, roles.Accompanies):
             healthy, also = self.system.beside_healthy(self._beside)
@@ -286,6 +292,10 @@ class Cluster:
     def leadership(self, but: Collection[str] = ()) -> Leadership:
         """Who leads, with what each server said; `but` isn't asked."""
         return self.system.leadership([server for server in self.servers if server.name not in but])
+
+    def version_of(self, node: str) -> str:
+        """The version that one server reports. AgentError, ValueError or KeyError when it doesn't."""
+        return self.system.version(next(server for server in self.servers if server.name == node))
 
     def version(self, patience_seconds: float, check: Callable[[], None]) -> tuple[str | None, str | None]:
         """The version that the first server that answers reports; (None, why) when none did in time.

@@ -14,7 +14,7 @@ import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -31,7 +31,7 @@ from harness.trial import attaching, bringing, holders
 from harness.trial.holders import OLDER, take_holder
 from harness.trial.timing import timing
 from nemesis import faults
-from nemesis.base import Fits
+from nemesis.base import Exchanges, Fits
 from nemesis.schedule import Schedule
 from nemesis.targets import EVERY, NAME, on_contender
 from workloads.validate import BadConfig
@@ -233,7 +233,16 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def images_needed(self) -> list[str]:
         """The names of the images that a trial of this cell needs."""
         ours = [] if self.endpoints else roles.images_of(registry.load("systems", self.system))
-        return [*map(self.image_of, ours), "node", self.contender_image(), "postgres"]
+        return [*map(self.image_of, ours), *self._exchanged(), "node", self.contender_image(), "postgres"]
+
+    def _exchanged(self) -> list[str]:
+        """What the system's image is exchanged for in the middle of the trial."""
+        kind, target = faults.parse(self.fault)
+        if not hasattr(registry.load("faults", kind), "images"):
+            return []
+        fault = cast(Exchanges, faults.make(kind, target, self.fault_options))
+        image = registry.load("systems", self.system).image
+        return [fault.images(image)[self.image_of(image)]]
 
     def cell(self) -> dict[str, Any]:
         """The cell as data, for trial.json and matrix.json."""
@@ -490,6 +499,13 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
         raise bad("fault", f"{config.system} x {config.fault} makes no sense: {rule}")
     if isinstance(fault, Fits) and (reason := fault.unfit(system())) is not None:
         raise bad("fault_options", reason)
+    if isinstance(fault, Exchanges):
+        try:
+            same = fault.images(system.image)[image] == image
+        except UsageError as error:
+            raise bad("fault_options", str(error)) from error
+        if same:
+            raise bad("fault_options", f"{config.system_words()} starts with that version; ask for another one")
     if (reason := _lacks(plan, target, config.fault_options.get("service"), names, contenders)) is not None:
         raise bad("fault_options.service", reason)
 

@@ -241,14 +241,32 @@ class TrialEnvironment:
     def contender_pids(self, node: str) -> Sequence[int]:
         return self._contenders[node].pids()
 
+    def healthy(self) -> tuple[bool, str]:
+        return self._cluster.healthy()
+
+    def version(self, node: str) -> str:
+        return self._cluster.version_of(node)
+
+    def image(self, node: str, service: str) -> str:
+        return self._cluster.services(node)[service].image
+
     def restart_service(
-        self, node: str, *, keep_data: bool, service: str | None = None, spec: ServiceSpec | None = None
+        self,
+        node: str,
+        *,
+        keep_data: bool,
+        service: str | None = None,
+        spec: ServiceSpec | None = None,
+        image: str | None = None,
     ) -> None:
         services = self.services(node)
         part = part_of(service or services[0], services)
+        if image is not None:
+            spec = self._cluster.exchange(node, service or services[0], image)
         self._acts.begin(node, part)
         self._cluster.node(node).restart_service(keep_data=keep_data, service=service, spec=spec)
-        self._acts.end(node, part)
+        if image is None:  # what another one makes of the data of this one is the doing of whoever started it
+            self._acts.end(node, part)
 
     def restart_contender(self, node: str) -> None:
         self._check()

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from harness.errors import AgentError, UsageError
+from harness.errors import AgentError, ConfigError, UsageError
 from harness.systems.base import Leadership, LeaseTerms
 from harness.systems.etcd import Etcd
 from harness.systems.operating import Held, Joining
+from harness.trial.config import TrialConfig, resolve
 from nemesis import failover, faults, reconfigure
 from nemesis.targets import NoTarget
 from tests.nemesis.test_striking import TERMS, Told, hold, strike
@@ -341,3 +342,108 @@ def test_a_reconfiguration_takes_a_system_with_members(system: str, servers: int
     told = faults.why_not("reconfigure", "follower", system=system, servers=servers)
     assert (told is None) == (why is None)
     assert why is None or why in (told or "")
+
+
+@dataclass
+class Upgraded(Operated):
+    """A trial on an older etcd, whose servers say of which version they are by the image that they run in."""
+
+    system: str = "etcd"
+    ran: dict[str, str] = field(default_factory=lambda: dict.fromkeys(("n1", "n2", "n3"), "etcd-3.4.23"))
+    stubborn: str = ""
+    """The server that stays what it was."""
+    ends: str = ""
+    """The one that ends again."""
+    well: list[bool] = field(default_factory=lambda: [True])
+
+    def healthy(self) -> tuple[bool, str]:
+        return (self.well.pop(0) if len(self.well) > 1 else self.well[0]), "n3: no leader"
+
+    def version(self, node: str) -> str:
+        return "3.4.23" if node == self.stubborn or self.ran[node] == "etcd-3.4.23" else "3.5.16"
+
+    def image(self, node: str, service: str) -> str:
+        return self.ran[node]
+
+    def restart_service(
+        self, node: str, *, keep_data: bool, service: str | None = None, spec: Any = None, image: str | None = None
+    ) -> None:
+        assert keep_data
+        super().restart_service(node, keep_data=keep_data, service=service)
+        self.ran[node] = image or self.ran[node]
+        if node == self.ends:
+            self.agents[node].says["processes"] = {"processes": []}
+
+
+@pytest.mark.parametrize(
+    ("order", "nodes"), [("leader-last", ["n2", "n3", "n1"]), ("leader-first", ["n1", "n2", "n3"])]
+)
+def test_an_upgrade_goes_from_one_to_the_next(order: str, nodes: list[str]) -> None:
+    """Each is told to end when the one before it is of the new version, and the cluster well; once in a trial."""
+    env = Upgraded(well=[True, False, False, True])
+    fault: Any = faults.make("upgrade", "all", {"order": order})
+    assert fault.stands_seconds(env, 1, 4.0) == 0.0
+    started = fault.start(env)
+    assert (started.receipt, env.restarted) == ("landed", nodes)
+    assert set(env.ran.values()) == {"etcd"}
+    assert [(each["was"], each["is"]) for each in started.evidence["upgraded"].values()] == [("3.4.23", "3.5.16")] * 3
+    stopped = fault.stop(env)
+    assert (stopped.receipt, env.restarted) == ("undone", nodes)
+    assert stopped.reason.startswith("nothing is undone: n1 is of version 3.5.16")
+    again = faults.make("upgrade", "all", {}).start(env)
+    assert (again.receipt, again.reason) == (
+        "skipped",
+        "all servers are of version 3.5.16 already, and a trial upgrades once",
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"stubborn": "n2"}, "n2: it says that it is of version 3.4.23, as before"),
+        ({"well": [False]}, "n2: the cluster was not well 0 s after it was started again; seen last: n3: no leader"),
+        ({"ends": "n2"}, "n2: no process of the service"),
+    ],
+)
+def test_an_upgrade_that_fails_goes_no_further(
+    more: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator would stop there, too; what was left in the middle is started again at the end."""
+    monkeypatch.setattr("nemesis.kill.BACK_SECONDS", 0.0)
+    monkeypatch.setattr("nemesis.upgrade.WELL_SECONDS", 0.0)
+    env = Upgraded(**more)
+    fault: Any = faults.make("upgrade", "all", {})
+    started = fault.start(env)
+    assert (started.receipt, env.told()) == ("unproven", [("n2", "stop")])
+    assert started.reason.startswith(words)
+    assert fault.stop(env).evidence["now"]["n1"] == "3.4.23"
+    assert env.restarted == ["n2"]
+    again = faults.make("upgrade", "all", {}).start(env)
+    assert again.reason == "an upgrade was given up after n2, and a trial upgrades once"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"to": 3.5}, r"'to' must be a version in quotes, such as '3.5.16', not 3.5"),
+        ({"service": "etcd"}, "no parameter 'service': all services of a server move"),
+        ({"keep_data": False}, "no parameter 'keep_data': the data stays where it is"),
+        ({"order": "any"}, "'order' must be one of leader-last, leader-first"),
+    ],
+)
+def test_what_an_upgrade_is_not(parameters: dict[str, Any], words: str) -> None:
+    """In words, before anything starts."""
+    with pytest.raises(UsageError, match=words):
+        faults.make("upgrade", "all", parameters)
+
+
+def test_an_upgrade_needs_two_versions() -> None:
+    """Of a system with a recipe for one there is nothing to move to; and not to that with which it starts."""
+    assert faults.why_not("upgrade", "all", system="etcd", servers=3) is None
+    assert "has a recipe for but one version" in (faults.why_not("upgrade", "all", system="consul", servers=3) or "")
+    made = resolve(TrialConfig(system="etcd", fault="upgrade-all", version="3.4.23"))
+    assert made.images_needed()[:2] == ["etcd-3.4.23", "etcd"]
+    with pytest.raises(ConfigError, match="etcd starts with that version; ask for another one"):
+        resolve(TrialConfig(system="etcd", fault="upgrade-all"))
+    with pytest.raises(ConfigError, match=r"etcd has no recipe for version '3\.9' \(it has: 3\.5\.16, 3\.4\.23\)"):
+        resolve(TrialConfig(system="etcd", fault="upgrade-all", fault_options={"to": "3.9"}))
