@@ -6,6 +6,9 @@
     'java -jar lock.jar' with a folder   a command in that folder, all of which is sent
     'mylock --fast'                      a command of a program that the contenders' image has
 
+With an image of his own all of it is a command in that one, in a folder that is sent there or in none, and the image's
+own where there is no command.
+
 What is sent is read here, whole, and known by a digest over it: two runs with the same digest ran the same client.
 """
 
@@ -16,7 +19,7 @@ import os
 import shlex
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -32,6 +35,10 @@ MOST_BYTES = 256 << 20
 MOST_FILES = 20_000
 LEFT_AT_HOME = frozenset({".git", ".hg", ".svn", "__pycache__"})
 """Folders that no client needs, and that are not sent."""
+IN_IMAGE = (
+    "needs packages of Python, and they can't be installed in an image that is given; have them in that image, and "
+    "leave the requirements out"
+)
 _PROGRAMS = (".jar", ".py", ".pyz", ".js", ".mjs", ".cjs", ".ts", ".rb", ".sh", ".pl", ".php", ".lua")
 """How a word ends that names a file to be run: it must be in the folder that is sent."""
 
@@ -47,17 +54,23 @@ class Sent:
 
 @dataclass(frozen=True)
 class Brought:
-    """A client of the user's own. `command` is what is started, in the folder that `files` lie in (empty: in none)."""
+    """A client of the user's own. `command` is what is started, in the folder that `files` lie in (empty: in none).
+
+    `image` is the reference of the image that it lives in, where that isn't the contenders'; without a command the
+    image says which.
+    """
 
     command: tuple[str, ...]
     files: Mapping[str, Sent] = field(default_factory=dict)
     packages: tuple[str, ...] = ()
     """Requirements, as pip takes them."""
+    image: str | None = None
 
     @cached_property
     def digest(self) -> str:
-        """Twelve hexadecimal digits over the command, its packages and all that is sent."""
-        total = hashlib.sha256(repr((self.command, self.packages)).encode())
+        """Twelve hexadecimal digits over the command, its packages, the image's reference and all that is sent."""
+        told = (self.command, self.packages) if self.image is None else (self.command, self.packages, self.image)
+        total = hashlib.sha256(repr(told).encode())
         for path, sent in sorted(self.files.items()):
             total.update(
                 f"\0{path}\0{sent.link}\0{'x' if sent.executable else '-'}\0{len(sent.content)}\0".encode(
@@ -82,9 +95,13 @@ def known(digest: str) -> Brought:
     return _known[digest]
 
 
-def take(client: str, folder: str | None = None) -> Brought:
-    """As `read`, and kept for `known`."""
-    brought = read(client, folder)
+def take(client: str | None, folder: str | None = None, image: str | None = None) -> Brought:
+    """As `read`, or `in_image` where there is one, and kept for `known`."""
+    if image is not None:
+        brought = in_image(client, folder, image)
+    else:
+        assert client is not None
+        brought = read(client, folder)
     return _known.setdefault(brought.digest, brought)
 
 
@@ -93,9 +110,9 @@ def is_registered(client: str, folder: str | None = None) -> bool:
     return folder is None and client != ADAPTER and client in registry.names("clients")
 
 
-def is_ours(client: str | None, folder: str | None = None) -> bool:
+def is_ours(client: str | None, folder: str | None = None, image: str | None = None) -> bool:
     """Whether a trial's client is a registered one, or the system's own (None), and not one that is brought."""
-    return client is None or is_registered(client, folder)
+    return image is None and (client is None or is_registered(client, folder))
 
 
 def adapters() -> dict[str, Path]:
@@ -107,8 +124,11 @@ def adapters() -> dict[str, Path]:
     return found
 
 
-def names(client: str, folder: str | None = None) -> tuple[str, ...]:
+def names(client: str | None, folder: str | None = None, image: str | None = None) -> tuple[str, ...]:
     """What a client may be called, the shortest first; the last is no other client's. Looks at no file."""
+    if image is not None:
+        return _names_in_image(client, folder, image)
+    assert client is not None
     if is_registered(client, folder):
         return (client,)
     words = _words(client)
@@ -120,6 +140,18 @@ def names(client: str, folder: str | None = None) -> tuple[str, ...]:
     main = next((word for word in words if Path(word).suffix in _PROGRAMS), words[0])
     stem, here = Path(main).stem, Path(folder).name
     return stem, f"{here}/{stem}", f"{here}: {client}", f"{folder}: {client}"
+
+
+def _names_in_image(client: str | None, folder: str | None, image: str) -> tuple[str, ...]:
+    last = image.rsplit("/", 1)[-1]
+    short = last.partition("@")[0].partition(":")[0]
+    if client is None:
+        return short, last, image
+    words = _words(client)
+    main = next((word for word in words if Path(word).suffix in _PROGRAMS), words[0])
+    stem = Path(main).stem
+    sent = "" if folder is None else f"{folder}: "
+    return stem, f"{short}/{stem}", f"{last}/{stem}", f"{sent}{client} in {image}"
 
 
 def placed(client: str, folder: str | None, base: Path) -> tuple[str, str | None]:
@@ -153,6 +185,24 @@ def read(client: str, folder: str | None = None) -> Brought:
         if not word.startswith("-") and os.path.isfile(word):
             raise UsageError(f"{word} is a file here, and would not be on a node; give its folder as client_dir")
     return Brought(tuple(words))
+
+
+def in_image(client: str | None, folder: str | None, image: str) -> Brought:
+    """A command in an image of the user's own, with the folder that is sent there, read; `image` is not looked at.
+
+    UsageError says what isn't there, or can't be sent.
+    """
+    if client is None:
+        if folder is not None:
+            raise UsageError("which command is to be started in the folder that is sent? give client too")
+        return Brought((), image=image)
+    words = _words(client)
+    if folder is None:
+        return Brought(tuple(words), image=image)
+    found = _in_folder(words, Path(folder))
+    if found.packages:
+        raise UsageError(IN_IMAGE)
+    return replace(found, image=image)
 
 
 def unknown(client: str) -> UsageError:

@@ -1,7 +1,8 @@
 """How a brought client gets to a contender's node, and what the contender is told of it.
 
 Its files are unpacked anew for each trial in a folder that holds nothing else, by the node's own `tar`. Its packages
-are there already: they are in the image (`harness.images.brought`).
+are there already: they are in the image (`harness.images.brought`). One that has an image of its own lives in that
+one's file system, beside the node's own, and its files are unpacked in there.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import tarfile
 from collections.abc import Mapping
 from typing import Any
 
-from harness.client.brought import Brought, Sent
+from harness.client.brought import Brought, Sent, walk
 from harness.client.plugged import Plugged
 from harness.errors import HarnessError, UsageError
 from harness.images import brought as images
-from harness.runtime.base import Node
-from workloads.clients.adapter import HELLO_SECONDS
+from harness.images.theirs import Theirs
+from harness.runtime.base import HoldsImages, Node
+from workloads.adapters import inside
+from workloads.clients.adapter import HELLO_SECONDS, PYTHON
 
 FOLDER = "/opt/fencepost/brought"
 """Where its files are, on a node."""
@@ -52,6 +55,15 @@ def plug(node: Node, plugged: Plugged) -> None:
         raise HarnessError(f"the package {plugged.name} can't be unpacked on {node.name}: {_last_words(done.stderr)}")
 
 
+def hold(node: Node, brought: Brought, image: Theirs) -> None:
+    """Have the client's image beside a node's own, with its files in there. HarnessError where that fails."""
+    if not isinstance(node, HoldsImages):
+        raise HarnessError(f"{node.name} can't hold the image of a client")
+    helper = {f"{inside.HELPER.lstrip('/')}/{path}": sent for path, sent in walk(PYTHON)}
+    own = {f"{FOLDER.lstrip('/')}/{path}": sent for path, sent in brought.files.items()}
+    node.hold_image(image.id, archive({**helper, **own}))
+
+
 def look(node: Node, brought: Brought, system: str, ttl: float, options: Mapping[str, Any]) -> str:
     """Start it on a node on which its files are, and hear what it says it is: its library, version and language.
 
@@ -59,6 +71,21 @@ def look(node: Node, brought: Brought, system: str, ttl: float, options: Mapping
     must be ready to say what it is before it has reached any, for contenders are started beside their servers.
     """
     settings = told(brought, system, options)
+    if brought.image is None:
+        _find(node, brought, settings)
+    asked = json.dumps({"settings": {"adapter": settings}, "ttl": ttl}).encode()
+    greeted = node.run(GREETING, stdin=asked, timeout_seconds=HELLO_SECONDS + LOOK_SECONDS)
+    try:
+        told_us = json.loads(greeted.stdout)
+    except ValueError:
+        raise HarnessError(f"`{shlex.join(GREETING)}` failed on {node.name}: {_last_words(greeted.stderr)}") from None
+    if "unusable" in told_us:
+        raise UsageError(told_us["unusable"])
+    return str(told_us["library"])
+
+
+def _find(node: Node, brought: Brought, settings: Mapping[str, Any]) -> None:
+    """UsageError where its program isn't on the node."""
     folder, env = settings["directory"] or "/", settings["environment"]
     program = brought.command[0]
     found = node.run(["sh", "-c", _FIND, "sh", folder, program], env=env, timeout_seconds=LOOK_SECONDS)
@@ -71,15 +98,6 @@ def look(node: Node, brought: Brought, system: str, ttl: float, options: Mapping
         )
         said = f" ({_last_words(found.stderr)})" if found.stderr.strip() else ""
         raise UsageError(f"{what}: {hint}{said}")
-    asked = json.dumps({"settings": {"adapter": settings}, "ttl": ttl}).encode()
-    greeted = node.run(GREETING, stdin=asked, timeout_seconds=HELLO_SECONDS + LOOK_SECONDS)
-    try:
-        told_us = json.loads(greeted.stdout)
-    except ValueError:
-        raise HarnessError(f"`{shlex.join(GREETING)}` failed on {node.name}: {_last_words(greeted.stderr)}") from None
-    if "unusable" in told_us:
-        raise UsageError(told_us["unusable"])
-    return str(told_us["library"])
 
 
 def told(brought: Brought, system: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,6 +108,7 @@ def told(brought: Brought, system: str, options: Mapping[str, Any]) -> dict[str,
         "directory": FOLDER if brought.files else None,
         "environment": {"PYTHONPATH": images.FOLDER} if brought.packages else {},
         "options": dict(options),
+        **({} if brought.image is None else {"inside": True}),
     }
 
 

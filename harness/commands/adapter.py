@@ -40,8 +40,9 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("adapter", metavar="COMMAND")
+@click.argument("adapter", metavar="[COMMAND]", required=False)
 @click.option("--dir", "folder", metavar="DIR", help="The folder that it is started in; all of it is sent to the node.")
+@click.option("--client-image", metavar="REF", help="The image that it lives in; needs --system, and a Docker engine.")
 @click.option("--system", metavar="NAME", help="Also at this system, on nodes of its own, with fixed faults.")
 @click.option("--ttl", type=float, metavar="SECONDS", help="The lease (default: 2, or the shortest that is granted).")
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="An option that it is told.")
@@ -49,8 +50,9 @@ def command() -> None:
 @click.option("--runtime", "runtime_name", default="auto", metavar="NAME", help="Where the nodes of --system live.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def check(
-    adapter: str,
+    adapter: str | None,
     folder: str | None,
+    client_image: str | None,
     system: str | None,
     ttl: float | None,
     options: tuple[str, ...],
@@ -63,7 +65,8 @@ def check(
     Without --system it is run on this machine, at a port where nobody listens and at one where nobody answers: errors
     have their types, nothing hangs, nothing is left. With --system NAME all runs on nodes, with its files and the
     packages that it needs, as in a trial, and it then locks at a real one, while the servers freeze, while it is
-    frozen itself, and while nobody reads what it wrote.
+    frozen itself, and while nobody reads what it wrote. With --client-image COMMAND is one in that image; without
+    COMMAND the image says which.
 
     Exits with 0 when it keeps all rules, with 1 when it breaks one, with 2 for a bad command, with 4 when it could not
     be examined.
@@ -73,6 +76,7 @@ def check(
       fencepost adapter check ./mylock.py
       fencepost adapter check ./mylock.py --system redis
       fencepost adapter check './lock -v' --dir ./build --system etcd --json
+      fencepost adapter check --client-image mylock:1 --system redis
     """
     from harness.commands.interrupt import attended
     from harness.images.halting import Halt
@@ -82,13 +86,19 @@ def check(
 
     if ttl is not None and not 0.5 <= ttl <= 3600:
         raise UsageError(f"--ttl must lie between 0.5 and 3600 s, not {ttl:g}")
+    if adapter is None and client_image is None:
+        raise UsageError("name the COMMAND that starts the adapter")
+    if system is None and client_image is not None:
+        raise UsageError("--client-image: what is in an image is started on nodes alone; give --system NAME too")
     told = pairs("--option", options)
     runtimes: list[Runtime] = []
     if system is None:
+        assert adapter is not None
         words, where = _located(adapter, folder)
         work = lambda: _here(words, where, told, ttl or TTL)  # noqa: E731
     else:
-        asked = {"client": adapter, "client_dir": folder, "client_options": told, "images": pairs("--image", images)}
+        asked = {"client": adapter, "client_dir": folder, "client_image": client_image, "client_options": told}
+        asked["images"] = pairs("--image", images)
         config = resolve(
             from_mapping(
                 {"system": system, "ttl": examining.ttl_of(system, ttl)} | {k: v for k, v in asked.items() if v}
@@ -108,10 +118,13 @@ def check(
     if as_json:
         said = {} if done.alone is None else {"adapter": dict(done.alone.said)}
         kept = not done.broken
-        click.echo(json.dumps({"command": adapter, **said, "system": system, "kept": kept, "rules": rows}, indent=2))
+        image = {} if client_image is None else {"image": client_image}
+        click.echo(
+            json.dumps({"command": adapter, **image, **said, "system": system, "kept": kept, "rules": rows}, indent=2)
+        )
     else:
         _print(done.alone, rows)
-        if system is None and done.alone is None and (packages := _packages(adapter, folder)):
+        if adapter is not None and system is None and done.alone is None and (packages := _packages(adapter, folder)):
             hint = (
                 f"it needs {', '.join(packages)}, which this machine may not have; with --system it runs where they are"
             )

@@ -50,6 +50,9 @@ _OPTIONS = [
     ),
     click.option("--client-dir", metavar="DIR", help="The folder with that command's files; all of it is sent."),
     click.option(
+        "--client-image", metavar="REF", help="The image your client lives in; --client is then a command in there."
+    ),
+    click.option(
         "--client-option", multiple=True, metavar="KEY=VALUE", help="What your client is told besides; env:NAME."
     ),
     click.option("--client-name", metavar="NAME", help="What your client is called in tables (default: its file's)."),
@@ -130,7 +133,7 @@ HEADINGS = {
         "fault", "fault_option", "workload", "workload_option", "contenders", "holder", "guarded",
         "ttl", "seed",
     ),
-    "A lock of your own": ("client", "client_dir", "client_option", "client_name", "client_digest"),
+    "A lock of your own": ("client", "client_dir", "client_image", "client_option", "client_name", "client_digest"),
     "The cluster": (
         "servers", "endpoints", "endpoint_option", "system_option", "secret", "image", "runtime_name",
     ),

@@ -152,7 +152,7 @@ def same(config: TrialConfig) -> str:
     """
     usual = {field.name: field.default for field in msgspec.structs.fields(TrialConfig)}
     if config.client_digest is not None:
-        config = msgspec.structs.replace(config, client=None, client_dir=None, client_name=None)
+        config = msgspec.structs.replace(config, client=None, client_dir=None, client_image=None, client_name=None)
     asked = {
         name: value
         for name, value in msgspec.to_builtins(config).items()

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from harness.images.halting import Halt
+from harness.images.theirs import Theirs
 
 MAIN = "service"
 """What the main service of a node is called as a part of it (`Seen.part`), whatever name its spec gives it."""
@@ -35,6 +36,8 @@ class NodeSpec:
     the node gets the capabilities that the agent needs (docs/runtime.md); without, it has none. A node of the resource
     is a plain service container on its own: `service` is then run as the node's own container, as its image means it
     to run, whatever `image` and `faultable` say; `start_service` does not apply to it.
+
+    With `enters` its programs may go into the file system of another image that it holds (`HoldsImages`).
     """
 
     name: str
@@ -42,6 +45,7 @@ class NodeSpec:
     role: str = "server"
     faultable: bool = True
     service: ServiceSpec | None = None
+    enters: bool = False
 
 
 @dataclass(frozen=True)
@@ -206,6 +210,30 @@ class Node(Protocol):
 
     def how_to_enter(self) -> str:
         """The shell command with which a person looks inside this node."""
+
+
+@runtime_checkable
+class HoldsImages(Protocol):
+    """A node that can have the file system of another image beside its own, where the place has images at all."""
+
+    def hold_image(self, image: str, archive: bytes) -> None:
+        """Have it beside the node's own, in a container that shares the node's network and processes, and in which
+        nothing runs but one that sleeps (`harness.runtime.idle`), as the image's user, with its environment and in its
+        working directory. Programs of the node go in there by `/proc/PID/root` of that one (`NodeSpec.enters`).
+
+        `archive` is a tar that is unpacked at its root before. Once for each node. It isn't among `services`.
+        """
+
+
+@runtime_checkable
+class TakesImages(Protocol):
+    """A runtime that has images of users' own, as they are."""
+
+    def take_image(self, reference: str, *, report: Callable[[str], None], halt: Halt) -> Theirs:
+        """Have it, pulled where it isn't there, and say what it is.
+
+        UsageError where it can't be had, Halted when `halt` was told to stop.
+        """
 
 
 @runtime_checkable

@@ -18,6 +18,7 @@ from typing import Any
 from harness import images
 from harness.engine import Engine, telling
 from harness.errors import HarnessError
+from harness.images import theirs
 from harness.runtime import labels, network, removal
 from harness.runtime.base import Node, NodeSpec, SeenHandler
 from harness.runtime.cleaning import clean
@@ -75,6 +76,10 @@ class DockerRuntime:
     def get_images(self, names: Sequence[str], *, report: Callable[[str], None], halt: images.Halt) -> None:
         """Pull or build those that are missing; see `Runtime.get_images`."""
         images.ensure(self.engine.client, names, report=report, halt=halt)
+
+    def take_image(self, reference: str, *, report: Callable[[str], None], halt: images.Halt) -> theirs.Theirs:
+        """Pull an image of a user's own where it isn't there, and say what it is; see `TakesImages`."""
+        return theirs.take(self.engine.client, reference, report=report, halt=halt)
 
     def clean(self, *, site_id: str | None = None, include_running: bool = False, dry_run: bool = False) -> list[str]:
         """Remove what runs have left behind, by labels alone; a line for each thing (that would be) removed.

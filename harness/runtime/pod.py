@@ -20,7 +20,7 @@ from docker.types import EndpointConfig, Healthcheck, LogConfig
 
 from harness.engine import Engine, telling
 from harness.errors import HarnessError
-from harness.runtime import labels, removal
+from harness.runtime import idle, labels, removal
 from harness.runtime.base import MAIN, Completed, LineHandler, NodeSpec, ServiceSpec
 from harness.runtime.creations import Creations
 from harness.runtime.lines import Lines
@@ -41,6 +41,10 @@ KILL         signal processes of other users: SIGSTOP, SIGCONT, SIGKILL
 DAC_OVERRIDE open /proc/PID/mem and environ, which belong to the service's user with mode 0600
 """
 
+ENTERING = ("SYS_CHROOT", "SETUID", "SETGID")
+"""What a node has besides, whose programs go into the file system of another image, as that one's user; containers
+usually have all three."""
+
 NODE_COMMAND = ("sh", "-c", "ip route del default; ip -6 route del default; exec sleep infinity")
 """There is no way out of a site (harness/runtime/network.py); without a route the kernel says so at once, not after
 3 s. Where there is none to delete, or no capability to do it, the node's log says so, and the node goes on."""
@@ -50,6 +54,8 @@ RESOLVER_OPTIONS = ("timeout:1", "attempts:3")
 """Before engine 25 a question for an unknown name gets no answer: 3 s then, instead of the resolver's usual 10 s."""
 EXITED_WITHIN_SECONDS = 10.0
 """How long the engine may take to notice that a killed service has ended."""
+HELD = "client-image"
+"""As which part of its node a container is known that only holds the file system of an image."""
 LOG_LIMITS = {"max-size": "64m", "max-file": "2"}
 
 
@@ -193,6 +199,26 @@ class DockerNode:
             self.place.check()
             self._start(service.container)
 
+    def hold_image(self, image: str, archive: bytes) -> None:
+        """Have the file system of another image beside the node's own; see `HoldsImages`."""
+        container = labels.container_name(self.place.site_id, self.name, HELD)
+        joined = f"container:{self._container}"
+        with self.place.starting():
+            self.place.check()
+            self._create(
+                container,
+                image,
+                part=HELD,
+                entrypoint=[idle.PATH],
+                host_config={"network_mode": joined, "pid_mode": joined},
+            )
+            with telling(f"writing files for {container}"):
+                program = idle.program(self.engine.describe()["architecture"])
+                self.engine.api.put_archive(container, "/", _archive({idle.PATH: program}, mode=0o755))
+                self.engine.api.put_archive(container, "/", archive)
+            self.place.check()
+            self._start(container)
+
     def restart_service(
         self, *, keep_data: bool = True, service: str | None = None, spec: ServiceSpec | None = None
     ) -> None:
@@ -268,7 +294,7 @@ class DockerNode:
                 host_config={
                     "init": True,
                     "cap_drop": ["ALL"],
-                    "cap_add": list(CAPABILITIES) if spec.faultable else [],
+                    "cap_add": [*(CAPABILITIES if spec.faultable else ()), *(ENTERING if spec.enters else ())],
                 },
             )
         self.place.check()
@@ -371,12 +397,12 @@ exit 0
 """
 
 
-def _archive(files: Mapping[str, bytes]) -> bytes:
-    """A tar of the files, owned by root with mode 0644, as the engine unpacks it at /."""
+def _archive(files: Mapping[str, bytes], mode: int = 0o644) -> bytes:
+    """A tar of the files, owned by root, as the engine unpacks it at /."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for path, content in files.items():
             entry = tarfile.TarInfo(path.lstrip("/"))
-            entry.size, entry.mode, entry.mtime = len(content), 0o644, int(time.time())
+            entry.size, entry.mode, entry.mtime = len(content), mode, int(time.time())
             tar.addfile(entry, io.BytesIO(content))
     return buffer.getvalue()

@@ -33,6 +33,8 @@ class Asked(Protocol):
     @property
     def client_dir(self) -> str | None: ...
     @property
+    def client_image(self) -> str | None: ...
+    @property
     def system_options(self) -> Mapping[str, Any]: ...
 
 
@@ -53,7 +55,7 @@ def check(config: Asked, options: Mapping[str, Any], bad: Callable[[str, str], C
         raise bad("system_options", why)
     if system.image in config.images:
         raise bad(f"images.{system.image}", "is the image of servers of ours, and none is started at endpoints")
-    if not is_ours(config.client, config.client_dir):
+    if not is_ours(config.client, config.client_dir, config.client_image):
         raise bad(
             "client",
             "is one of your own, and those can't be used at endpoints: nobody would keep it to the trial's keys, nor "

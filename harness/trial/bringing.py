@@ -9,9 +9,10 @@ from typing import Any, Protocol
 from harness.client import brought
 from harness.client.brought import Brought
 from harness.errors import ConfigError, UsageError
+from harness.images import why_not
 from harness.secrets import dotted
 
-KEYS = ("client_dir", "client_options", "client_name", "client_digest")
+KEYS = ("client_dir", "client_image", "client_options", "client_name", "client_digest")
 """What can be said of a client of the user's own alone."""
 
 IMAGE_GIVEN = (
@@ -32,6 +33,8 @@ class Asked(Protocol):
     @property
     def client_dir(self) -> str | None: ...
     @property
+    def client_image(self) -> str | None: ...
+    @property
     def client_name(self) -> str | None: ...
     @property
     def client_digest(self) -> str | None: ...
@@ -40,8 +43,10 @@ class Asked(Protocol):
 def placed(data: Mapping[str, Any], *, path: Path | str | None, key: str | None) -> dict[str, Any]:
     """A trial's keys with paths of its client that hold anywhere: those in a file are relative to its folder."""
     found = dict(data)
-    client, folder = found.get("client"), found.get("client_dir")
+    client, folder, image = found.get("client"), found.get("client_dir"), found.get("client_image")
     if not isinstance(client, str) or not isinstance(folder, str | None):
+        return found
+    if image is not None and folder is None:  # all of it is a command in there
         return found
     base = Path.cwd() if path is None else Path(path).absolute().parent
     try:
@@ -58,7 +63,8 @@ def check(config: Asked, bad: Callable[[str, str], ConfigError]) -> Brought | No
 
     Raises `bad(key, reason)` for what isn't there, can't be sent, or isn't what it was.
     """
-    if config.client is None or brought.is_registered(config.client, config.client_dir):
+    image = config.client_image
+    if brought.is_ours(config.client, config.client_dir, image):
         for key in KEYS:
             if getattr(config, key):
                 raise bad(key, "is for a client of your own (client = a file or a command)")
@@ -66,8 +72,10 @@ def check(config: Asked, bad: Callable[[str, str], ConfigError]) -> Brought | No
     name = config.client_name
     if name is not None and (not name.isprintable() or not 0 < len(name.strip()) <= MOST_NAME):
         raise bad("client_name", f"must be up to {MOST_NAME} characters that can be printed")
+    if image is not None and (reason := why_not(image)) is not None:
+        raise bad("client_image", reason)
     try:
-        client = brought.take(config.client, config.client_dir)
+        client = brought.take(config.client, config.client_dir, image)
     except UsageError as error:
         raise bad("client", str(error)) from error
     if config.client_digest not in (None, client.digest):

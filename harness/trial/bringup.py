@@ -12,6 +12,7 @@ from harness.client import plugged
 from harness.client.brought import ADAPTER
 from harness.client.sending import told
 from harness.errors import HarnessError
+from harness.images import Halt
 from harness.runtime.base import Node, NodeSpec, Runtime
 from harness.systems import roles
 from harness.systems.base import Settings, System
@@ -22,6 +23,7 @@ from harness.trial.attachment import Attachment
 from harness.trial.cluster import Cluster
 from harness.trial.config import TrialConfig
 from harness.trial.contenders import Contender
+from harness.trial.lane import CONTENDER
 from harness.trial.lookout import Lookout
 from harness.trial.meta import meta
 from harness.trial.record import TrialRecord
@@ -44,6 +46,8 @@ class BringUp:
         self._began = 0.0
         """When it got its turn (monotonic s)."""
         self._attachment: Attachment | None = None
+        self._comes: arriving.Arriving | None = None
+        """The client that the user brings."""
 
     def run(self) -> None:
         """All of it. Raises HarnessError, with what was awaited and seen, when something doesn't come up."""
@@ -51,6 +55,9 @@ class BringUp:
         record.phase("turn")
         self._watch.check()
         record.data["images"] = self._runtime.image_versions(config.images_needed(), images=config.images)
+        self._comes = arriving.arriving(config, self._runtime, record.say, Halt())
+        if self._comes is not None and (image := self._comes.image) is not None:
+            record.data["images"]["client"] = {"reference": image.reference, "id": image.id, "origin": "given"}
         record.data["versions"]["engine"] = self._runtime.describe()
         settings = Settings(
             ttl_seconds=config.ttl,
@@ -140,16 +147,16 @@ class BringUp:
         return began
 
     def _prepare_lane(self) -> None:
-        config, client = self._config, self._config.brought_client()
-        self._lane.prepare(config.contenders, self._record.folder / "logs", config.contender_image())
-        if client is not None:
+        config = self._config
+        self._lane.prepare(config.contenders, self._record.folder / "logs", arriving.node(config, CONTENDER.name))
+        if self._comes is not None:
             # What a program that isn't ours leaves on a node (files, processes) is nobody else's: no other trial's.
             self._lane.replace(node.name for node in self._lane.contender_nodes)
-            self._record.data["client"] = arriving.recorded(client, config)
+            self._record.data["client"] = self._comes.recorded(config)
         packages = plugged.read(config.plugged())
         if packages:
             self._record.data["plugged"] = {each.name: each.digest for each in packages}
-        arriving.send(client, packages, self._lane.contender_nodes)
+        arriving.send(self._comes, packages, self._lane.contender_nodes)
 
     def _check_version(self, runs: str | None) -> None:
         """HarnessError when another one runs than was asked for: all that is told of this trial would be of that one.
@@ -175,10 +182,11 @@ class BringUp:
 
     def _spawn_contenders(self) -> None:
         config, running = self._config, self._running
-        brought, named, settings = config.brought_client(), config.client, running.servers.client_config()
-        if brought is not None:
+        named, settings = config.client, running.servers.client_config()
+        if self._comes is not None:
+            options = secrets.reveal(config.client_options)
             named = ADAPTER
-            settings = {**settings, "adapter": told(brought, config.system, secrets.reveal(config.client_options))}
+            settings = {**settings, "adapter": told(self._comes.client, config.system, options)}
         base = {
             "epoch": running.clock.epoch_ns,
             "lock": LOCK,

@@ -46,7 +46,7 @@ VERDICT_WORDS = ("unknown", "any")
 #: Keys that a cell tells elsewhere, or that make no other trial.
 _TOLD_APART = frozenset(
     {"system", "version", "workload", "fault", "holder", "servers", "ttl", "secrets", "expect", "expect_reason"}
-    | {"client_dir", "client_name", "client_digest"}
+    | {"client", "client_dir", "client_image", "client_name", "client_digest"}
 )
 
 
@@ -66,6 +66,9 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     one of the user's own: a file, or a command (harness/client/brought.py)."""
     client_dir: str | None = None
     """The folder that the command of such a client is started in, all of which is sent to its nodes."""
+    client_image: str | None = None
+    """The image that such a client lives in, in the place of the contenders': then `client` is a command in there, and
+    the image's own where none is given."""
     client_options: dict[str, Any] = msgspec.field(default_factory=dict)
     """What such a client is told besides."""
     client_name: str | None = None
@@ -121,7 +124,7 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def describe(self) -> str:
         """The cell in a few words: "etcd x clock-leader clocks=monotonic, naive"."""
-        by = f" by {self.client_words()}" if self.client is not None else ""
+        by = f" by {words}" if (words := self.client_words()) is not None else ""
         return f"{self.system_words()}{by} x {self.fault_words()}, {self.kind}"
 
     @property
@@ -130,13 +133,16 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return self.holder if self.holder is not None else self._usual_kind()
 
     def _usual_kind(self) -> str:
-        return "guarded" if brought.is_ours(self.client, self.client_dir) else "trusting"
+        return "guarded" if self._is_ours() else "trusting"
+
+    def _is_ours(self) -> bool:
+        return brought.is_ours(self.client, self.client_dir, self.client_image)
 
     def client_words(self) -> str | None:
-        """What the client is called, where it isn't the system's own: its name, or that of its file."""
-        if self.client is None:
+        """What the client is called, where it isn't the system's own: its name, or that of its file or its image."""
+        if self.client is None and self.client_image is None:
             return None
-        return self.client_name or brought.names(self.client, self.client_dir)[0]
+        return self.client_name or brought.names(self.client, self.client_dir, self.client_image)[0]
 
     def brought_client(self) -> Brought | None:
         """The client that the user brings, with all that is sent; None of ours. Only of a resolved config."""
@@ -145,7 +151,7 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def plugged(self) -> list[tuple[str, str]]:
         """What runs on the contenders' nodes by (kind, name): its package is sent there where it isn't ours."""
         client = self.client or registry.load("systems", self.system).client
-        ours = [("clients", client)] if brought.is_ours(self.client, self.client_dir) else []
+        ours = [("clients", client)] if self._is_ours() else []
         return [*ours, ("workloads", self.workload)]
 
     def contender_image(self) -> str:
@@ -263,11 +269,10 @@ class TrialConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 continue
             if isinstance(value, dict):
                 found |= {f"{name}.{key}": item for key, item in value.items()}
-            elif name == "client":
-                found[name] = self.client_words()
             else:
                 found[name] = ", ".join(value) if name == "endpoints" else value
-        return found
+        client = self.client_words()
+        return found if client is None else {"client": client, **found}
 
     def slug(self) -> str:
         """A name for its folder: "etcd-clock-leader-clocks-monotonic-naive"; says what isn't usual."""

@@ -60,9 +60,9 @@ def examine(config: TrialConfig, runtime: Runtime, report: Callable[[str], None]
     Raises UsageError when what it needs can't be installed, HarnessError when the examination itself could not be made,
     RuntimeUnavailable when an image is missing.
     """
-    client = config.brought_client()
-    assert client is not None
     arriving.get_image([config], runtime, report, halt)
+    comes = arriving.arriving(config, runtime, report, halt)
+    assert comes is not None
     made: System = registry.load("systems", config.system)()
     settings = Settings(config.ttl, made.server_counts[0], config.image_of(made.image), {})
     runtime.image_versions(config.images_needed(), images=config.images)
@@ -71,7 +71,7 @@ def examine(config: TrialConfig, runtime: Runtime, report: Callable[[str], None]
         undo.callback(site.close)
         names = roles.node_names(made, settings)
         servers = site.start_nodes([NodeSpec(name) for name in names])
-        [place] = site.start_nodes([NodeSpec("c0", config.contender_image(), "contender")])
+        [place] = site.start_nodes([arriving.node(config)])
         agents: dict[str, AgentLink] = {}
         for node in (*servers, place):
             agents[node.name] = link = open_agent(node)
@@ -83,11 +83,11 @@ def examine(config: TrialConfig, runtime: Runtime, report: Callable[[str], None]
         cluster.start()
         cluster.start_beside()
         cluster.wait_healthy(lambda: None)
-        sending.send(place, client)
+        arriving.send(comes, (), [place])
         report("the adapter is examined there")
         told = cluster.client_config()
         subject = {
-            "own": sending.told(client, config.system, values.reveal(config.client_options)),
+            "own": sending.told(comes.client, config.system, values.reveal(config.client_options)),
             "ttl": config.ttl,
             "endpoints": told.pop("endpoints"),
             "settings": told,

@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ from nemesis.base import AgentLink
 from nemesis.link import open_agent
 
 log = logging.getLogger(__name__)
+
+CONTENDER = NodeSpec("contender", "contender", "contender")
+"""What contenders' nodes are, but for their names, where their client needs nothing else."""
 
 
 class LogSink:
@@ -60,7 +64,7 @@ class Lane:
         self._resource: Node | None = None
         self._sinks: dict[str, LogSink] = {}
         self._touched: set[str] = set()
-        self._image = "contender"
+        self._kind = CONTENDER
         self._opening = threading.Lock()
 
     @property
@@ -97,12 +101,12 @@ class Lane:
         """Don't hand these nodes on, however clean their agents say they are: others did something to them."""
         self._touched.update(nodes)
 
-    def prepare(self, contenders: int, logs: Path, image: str = "contender") -> None:
-        """Have so many clean contender nodes of this image, with agents, and the resource; reuses what is there and
-        clean.
+    def prepare(self, contenders: int, logs: Path, kind: NodeSpec = CONTENDER) -> None:
+        """Have so many clean contender nodes of this kind (whatever its name), with agents, and the resource; reuses
+        what is there and clean.
         """
-        self.replace(node.name for node in self.contender_nodes if image != self._image)
-        self._image = image
+        self.replace(node.name for node in self.contender_nodes if kind != self._kind)
+        self._kind = kind
         self._drop_dead_resource()
         clean = self._clean_nodes()
         keep = clean[:contenders]
@@ -114,7 +118,7 @@ class Lane:
         self.site.remove_nodes(drop)
         have = {node.name for node in keep}
         names = [name for name in (f"c{number}" for number in range(contenders)) if name not in have]
-        specs = [NodeSpec(name=name, image=image, role="contender") for name in names]
+        specs = [replace(kind, name=name) for name in names]
         if self._resource is None:
             specs.append(NodeSpec(name="resource", role="resource", faultable=False, service=resource.service()))
         fresh = self.site.start_nodes(specs)

@@ -11,6 +11,8 @@ from nemesis.agent.processes import Stat, all_processes, descendants, lives, nam
 
 NAME_FILE = "/.fencepost-service"
 """In the root of each service of a node that has several: its name."""
+IDLE = "fencepost-idle"
+"""The name of the program that only keeps the file system of an image at hand (`harness.runtime.idle`)."""
 ASKING = ("FENCEPOST_ASKS", "1")
 """Name and value in the environment of a program that the harness runs in a service's container to ask it something
 (`redis-cli`): it is no part of the service, and no fault is meant for it."""
@@ -50,8 +52,8 @@ class Roles(object):
         return ours
 
     def role(self, pid: int, everyone: Dict[int, Stat], ours: Set[int]) -> str:
-        """init, agent, idle (the sleeper that keeps a pod alive), service, asking, ending, or node (all else on the
-        node)."""
+        """init, agent, idle (a sleeper that keeps a pod alive, or a file system at hand), service, asking, ending, or
+        node (all else on the node)."""
         if pid == 1:
             return "init"
         if pid in ours:
@@ -60,6 +62,8 @@ class Roles(object):
         mount = namespace(pid, "mnt")
         if mount is None:
             return "ending"
+        if mount != self._mount and stat.comm == IDLE:
+            return "idle"
         if mount != self._mount:
             return "asking" if self._asks(pid, everyone) else "service"
         if stat.comm == "sleep" and stat.parent <= 1:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from workloads.adapters.inside import Inside
 from workloads.adapters.wire import LINE_BYTES, Breach, shown
 from workloads.clocks import Flag
 
@@ -71,7 +72,8 @@ class Child:
     """An adapter's process. `on_line` gets each whole line of its stdout and may raise Breach; `on_breach` gets the
     first one, whoever raised it, once, from a thread of ours. Neither is called after `end`.
 
-    Make it on the main thread: the kernel ends the child with the *thread* that made it.
+    With `inside` its files are those of another image; command and directory are so, too. Make it on the main thread:
+    the kernel ends the child with the *thread* that made it.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Child:
         on_line: Callable[[bytes], None],
         on_breach: Callable[[Breach], None],
         sink: Callable[[bytes], None] = to_stderr,
+        inside: Inside | None = None,
     ) -> None:
         self._on_line, self._on_breach = on_line, on_breach
         self.tail = Tail(sink)
@@ -94,21 +97,26 @@ class Child:
         """What it had started and was still there when it had left by itself."""
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+        def begin() -> None:
+            if inside is not None:
+                inside.enter(directory)
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # last: a change of the user takes it back
+
         try:
             self._process = subprocess.Popen(
                 list(command),
-                cwd=directory,
+                cwd=directory if inside is None else None,
                 env={**environment, MARK: self._mark},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
-                preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0),
+                preexec_fn=begin,
             )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            raise Breach(
-                "starts", f"{' '.join(command)!r} can't be started: {_why(error, command, directory)}"
-            ) from None
+            why = _why(error, command, directory) if inside is None else inside.why(error, command[0], directory)
+            raise Breach("starts", f"{' '.join(command)!r} can't be started: {why}") from None
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         assert self._process.stderr is not None

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import workloads
-from workloads.adapters import wire
+from workloads.adapters import inside, wire
 from workloads.adapters.child import Child
 from workloads.adapters.wire import Breach
 from workloads.clients.base import Acquired, Answered, ClientConfig, ClientUnusable, Unasked
@@ -42,7 +42,7 @@ PYTHON = Path(workloads.__file__).parent / "adapters" / "python"
 
 class Adapter:
     """See the module. `settings`: those of the system, and `adapter`: {"command", "directory", "environment",
-    "options", "system", "patience_seconds"}, of which only the command is needed.
+    "options", "system", "patience_seconds", "inside"}, of which only the command is needed.
     """
 
     name = "adapter"
@@ -77,12 +77,14 @@ class Adapter:
         self._unasked: Unasked = config.unasked
         self._started = Stamp.now()
         try:
+            more, place = own.get("environment") or {}, inside.find() if own.get("inside") else None
             self._child = Child(
                 own["command"],
                 own.get("directory"),
-                environment(own.get("environment") or {}),
+                environment(more) if place is None else place.environment(more),
                 on_line=self._line,
                 on_breach=self._broken,
+                inside=place,
             )
             self._child.send(self._config_line())
             hello = self._await_hello()
@@ -333,6 +335,7 @@ def _own(settings: Mapping[str, Any]) -> Mapping[str, Any]:
         "options": Mapping,
         "system": str,
         "patience_seconds": int | float,
+        "inside": bool,
     }
     for key, value in own.items():
         if key != "command" and key not in kinds:
