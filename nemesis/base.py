@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from harness.runtime.base import ServiceSpec
 from harness.systems.base import Leadership, LeaseTerms
 from harness.systems.operating import Held, Joining
+from harness.systems.restoring import Snapshot
 from harness.systems.roles import Role
 from nemesis.bite import Bite, SeenHold, SeenRequest, SeenWait
 from nemesis.topology import Electorate
@@ -95,6 +96,31 @@ class Environment(Protocol):
 
     def admitted(self, node: str) -> str:
         """What is to be ordered once it runs again; what was ordered. AgentError when it is refused."""
+
+    restores_running: bool
+    """Whether a snapshot is put back while the servers run."""
+
+    def snapshot(self) -> Snapshot:
+        """Take a snapshot of all that the service holds. AgentError when no server gives one."""
+
+    def restored_from(self, snapshot: Snapshot) -> Mapping[str, Sequence[ServiceSpec]]:
+        """From what each server is to be started, one after the other, to be back at it; where it is ended for that."""
+
+    def restart_from(self, node: str, specs: Sequence[ServiceSpec]) -> None:
+        """Start the main service of a node without its data, from each of these in turn; all but the last end by
+        themselves. AgentError when one of them ends with anything but 0, or not in time.
+        """
+
+    def restore(self, snapshot: Snapshot) -> str:
+        """Order what brings the service back to it, or what is left of that; what was ordered. AgentError when it is
+        refused.
+        """
+
+    def put(self, key: str, value: str) -> None:
+        """Write a key of ours into the service, as a quorum takes it. AgentError when that isn't sure."""
+
+    def get(self, key: str) -> str | None:
+        """Read it as a quorum has it; None: there is none. AgentError without an answer."""
 
     def electorate(self, led: str | None) -> Electorate:
         """Who decides who leads, and who can, when this one led."""

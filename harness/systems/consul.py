@@ -24,6 +24,7 @@ from harness.systems.asking import ask_all, ask_json, in_range, options, says
 from harness.systems.attached import Access, Found
 from harness.systems.base import Leadership, LeaseTerms, Server, Settings
 from harness.systems.operating import Held, Joining, first_of
+from harness.systems.restoring import Snapshot
 
 PORT = 8500
 
@@ -238,6 +239,28 @@ class Consul:
     def admitted(self, servers: Sequence[Server], member: str) -> str:
         """See `Reconfigures.admitted`: the leader takes it in when gossip tells of it."""
         return "nothing more"
+
+    restores_running = True
+
+    def snapshot(self, servers: Sequence[Server]) -> Snapshot:
+        """See `Restores.snapshot`."""
+        return first_of(servers, lambda server: consul_operator.snapshot(server, PORT))
+
+    def restored_from(self, snapshot: Snapshot, specs: Mapping[str, ServiceSpec]) -> dict[str, Sequence[ServiceSpec]]:
+        """See `Restores.restored_from`: nothing is started anew."""
+        return {}
+
+    def restore(self, servers: Sequence[Server], snapshot: Snapshot) -> str:
+        """See `Restores.restore`."""
+        return first_of(servers, lambda server: consul_operator.restore(server, PORT, snapshot))
+
+    def put(self, servers: Sequence[Server], key: str, value: str) -> None:
+        """See `Restores.put`."""
+        first_of(servers, lambda server: consul_operator.put(server, PORT, key, value))
+
+    def get(self, servers: Sequence[Server], key: str) -> str | None:
+        """See `Restores.get`."""
+        return first_of(servers, lambda server: consul_operator.get(server, PORT, key))
 
     def version(self, server: Server) -> str:
         """See `System.version`."""

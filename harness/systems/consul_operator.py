@@ -9,8 +9,10 @@ from harness.errors import AgentError
 from harness.systems.asking import LOOK_SECONDS
 from harness.systems.base import HttpReply, Server
 from harness.systems.operating import PREFIX, Held
+from harness.systems.restoring import Snapshot
 
 LEAVE_SECONDS = 15.0
+SNAPSHOT_SECONDS = 15.0
 
 
 def _ask(server: Server, method: str, path: str, port: int) -> bytes | None:
@@ -61,3 +63,29 @@ def leave(server: Server, port: int) -> str:
 def _said_true(answer: bytes | None) -> None:
     if answer is None or answer.strip() != b"true":
         raise AgentError(f"it was gone already: {(answer or b'not found')[:120].decode(errors='replace').strip()}")
+
+
+def snapshot(server: Server, port: int) -> Snapshot:
+    """`consul snapshot save`, from the leader's state."""
+    data = _body(server.http("GET", "/v1/snapshot", port=port, timeout_seconds=SNAPSHOT_SECONDS))
+    return Snapshot(f"snapshot save, at {server.name}", data)
+
+
+def restore(server: Server, port: int, snapshot: Snapshot) -> str:
+    """`consul snapshot restore`, which the leader does, and all the others after it."""
+    _body(server.http("PUT", "/v1/snapshot", port=port, body=snapshot.data, timeout_seconds=SNAPSHOT_SECONDS))
+    return f"snapshot restore, at {server.name}"
+
+
+def put(server: Server, port: int, key: str, value: str) -> None:
+    """`consul kv put`."""
+    path = f"/v1/kv/{quote(f'{PREFIX}/{key}')}"
+    answer = _body(server.http("PUT", path, port=port, body=value.encode(), timeout_seconds=LOOK_SECONDS))
+    if answer.strip() != b"true":
+        raise AgentError(f"{key} was not written: {answer[:120].decode(errors='replace').strip()}")
+
+
+def get(server: Server, port: int, key: str) -> str | None:
+    """`consul kv get`, a consistent read."""
+    found = _ask(server, "GET", f"/v1/kv/{quote(f'{PREFIX}/{key}')}?raw&consistent", port)
+    return None if found is None else found.decode()

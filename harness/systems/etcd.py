@@ -21,6 +21,7 @@ from harness.systems.asking import ask_all, ask_json, b64, in_range, options, sa
 from harness.systems.attached import Access, Found
 from harness.systems.base import Leadership, LeaseTerms, Server, Settings
 from harness.systems.operating import Held, Joining, first_of
+from harness.systems.restoring import Snapshot
 
 PORT = 2379
 PEER_PORT = 2380
@@ -253,6 +254,28 @@ class Etcd:
     def admitted(self, servers: Sequence[Server], member: str) -> str:
         """See `Reconfigures.admitted`: it has its vote since it was added."""
         return "nothing more"
+
+    restores_running = False
+
+    def snapshot(self, servers: Sequence[Server]) -> Snapshot:
+        """See `Restores.snapshot`."""
+        return etcd_operator.snapshot(servers, PORT, first_of(servers, self.version))
+
+    def restored_from(self, snapshot: Snapshot, specs: Mapping[str, ServiceSpec]) -> dict[str, Sequence[ServiceSpec]]:
+        """See `Restores.restored_from`."""
+        return etcd_operator.restored_from(snapshot, specs, DATA)
+
+    def restore(self, servers: Sequence[Server], snapshot: Snapshot) -> str:
+        """See `Restores.restore`."""
+        return "snapshot restore, on each node"
+
+    def put(self, servers: Sequence[Server], key: str, value: str) -> None:
+        """See `Restores.put`."""
+        etcd_operator.put(servers, PORT, key, value)
+
+    def get(self, servers: Sequence[Server], key: str) -> str | None:
+        """See `Restores.get`."""
+        return etcd_operator.get(servers, PORT, key)
 
     def version(self, server: Server) -> str:
         """See `System.version`."""

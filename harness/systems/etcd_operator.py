@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import itertools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,9 +15,14 @@ from harness.systems.asking import ask_json, b64
 from harness.systems.base import Server
 from harness.systems.etcd_attached import span
 from harness.systems.operating import PREFIX, Held, Joining, first_of
+from harness.systems.restoring import Snapshot
 
 CHANGE_SECONDS = 5.0
 """What a change of the membership may take: it goes through the log, and waits for the member that applies it."""
+
+SNAPSHOT_SECONDS = 10.0
+SNAPSHOT = "/var/tmp/fencepost.snapshot"
+"""Where a snapshot lies in the container that it is unpacked in."""
 
 
 def held(server: Server, port: int, lock: str) -> Held | None:
@@ -70,6 +77,58 @@ def add(servers: Sequence[Server], port: int, name: str, url: str, spec: Service
     cluster = ",".join(f"{each.get('name') or name}={url}" for each in known for url in each["peerURLs"])
     told = {"--initial-cluster": cluster, "--initial-cluster-state": "existing"}
     return Joining(f"member add {name} {url}", replace(spec, command=_with(spec.command, told)), keep_data=False)
+
+
+def snapshot(servers: Sequence[Server], port: int, version: str) -> Snapshot:
+    """`etcdctl snapshot save`: the whole store of one member, in messages that end with its checksum."""
+
+    def saved(server: Server) -> Snapshot:
+        reply = server.http("POST", "/v3/maintenance/snapshot", port=port, body=b"{}", timeout_seconds=SNAPSHOT_SECONDS)
+        if reply.status != 200:
+            raise AgentError(f"status {reply.status}: {reply.body[:120].decode(errors='replace').strip()}")
+        messages = [json.loads(line) for line in reply.body.splitlines() if line.strip()]
+        if refused := [each["error"] for each in messages if "error" in each]:
+            raise AgentError(f"a snapshot was refused: {refused[0]}")
+        data = b"".join(base64.b64decode(each["result"].get("blob", "")) for each in messages)
+        return Snapshot(f"snapshot save, at {server.name}", data, version)
+
+    return first_of(servers, saved)
+
+
+def restored_from(snapshot: Snapshot, specs: Mapping[str, ServiceSpec], data: str) -> dict[str, Sequence[ServiceSpec]]:
+    """`etcdctl snapshot restore` on each node, which makes a member of a new cluster, and then etcd as it was planned.
+
+    From 3.6 on it is `etcdutl` that does it.
+    """
+    tool = "etcdutl" if _numbers(snapshot.version) >= (3, 6) else "etcdctl"
+    found: dict[str, Sequence[ServiceSpec]] = {}
+    for name, spec in specs.items():
+        told = dict(itertools.pairwise(spec.command))
+        command = [
+            *(tool, "snapshot", "restore", SNAPSHOT, "--name", name, "--data-dir", data),
+            *("--initial-cluster", told["--initial-cluster"], "--initial-cluster-token", "fencepost-restored"),
+            *("--initial-advertise-peer-urls", told["--initial-advertise-peer-urls"]),
+        ]
+        env = {**spec.env, "ETCDCTL_API": "3"}
+        found[name] = (replace(spec, command=command, env=env, files={SNAPSHOT: snapshot.data}), spec)
+    return found
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(each) for each in version.split(".")[:2])
+
+
+def put(servers: Sequence[Server], port: int, key: str, value: str) -> None:
+    """`etcdctl put`."""
+    document = {"key": b64(f"{PREFIX}/{key}"), "value": b64(value)}
+    first_of(servers, lambda server: ask_json(server, "POST", "/v3/kv/put", port=port, document=document))
+
+
+def get(servers: Sequence[Server], port: int, key: str) -> str | None:
+    """`etcdctl get`, a linearizable read."""
+    document = {"key": b64(f"{PREFIX}/{key}")}
+    found = first_of(servers, lambda server: ask_json(server, "POST", "/v3/kv/range", port=port, document=document))
+    return base64.b64decode(found["kvs"][0]["value"]).decode() if found.get("kvs") else None
 
 
 def _change(server: Server, port: int, what: str, document: Any) -> Any:

@@ -9,6 +9,7 @@ loses what the persistence had not written yet; with `everysec` that is up to a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from harness.errors import AgentError, UsageError
@@ -18,6 +19,7 @@ from harness.systems.asking import LOOK_SECONDS, ask_all, options, says
 from harness.systems.attached import Access, Found
 from harness.systems.base import Leadership, LeaseTerms, Server, Settings
 from harness.systems.operating import PREFIX, Held, first_of
+from harness.systems.restoring import Snapshot
 
 PORT = 6379
 
@@ -25,6 +27,9 @@ OPTIONS: Mapping[str, tuple[type, Any]] = {"persistence": (str, "everysec"), "pa
 PERSISTENCE = ("none", "everysec", "always")
 CONFIG = "/etc/fencepost/redis.conf"
 """In the container. A password belongs there: on the command line everybody on the machine would see it."""
+
+DUMP = "/data/dump.rdb"
+SAVE_SECONDS = 5.0
 
 CLIENT_PAUSE_SECONDS = 0.1
 """Our client tries again after 0.025 to 0.075 s, and one try takes its time."""
@@ -144,6 +149,52 @@ class Redis:
         if done != ":1":
             raise AgentError(f"{held.key} was gone already ({done})")
         return f"DEL {held.key}"
+
+    restores_running = False
+
+    def snapshot(self, servers: Sequence[Server]) -> Snapshot:
+        """See `Restores.snapshot`: SAVE, and the file that it writes."""
+        (server,) = servers
+        if (said := self._command(server, "SAVE")) != "+OK":
+            raise AgentError(f"SAVE was answered with {said!r}")
+        read = server.exec(["cat", DUMP], timeout_seconds=SAVE_SECONDS)
+        if read.exit_code != 0:
+            raise AgentError(f"{DUMP} can't be read: {read.stderr[:200].decode(errors='replace').strip()}")
+        return Snapshot(f"SAVE, and a copy of {DUMP}", read.stdout)
+
+    def restored_from(self, snapshot: Snapshot, specs: Mapping[str, ServiceSpec]) -> dict[str, Sequence[ServiceSpec]]:
+        """See `Restores.restored_from`. Where there is an append-only file, a Redis reads nothing else, and one that is
+        to have one and doesn't starts with nothing: so it starts without, and is told to write one afterwards.
+        """
+        found: dict[str, Sequence[ServiceSpec]] = {}
+        for name, spec in specs.items():
+            words = zip(["", *spec.command], spec.command, strict=False)
+            command = ["no" if flag == "--appendonly" else word for flag, word in words]
+            found[name] = (replace(spec, command=command, files={**spec.files, DUMP: snapshot.data}),)
+        return found
+
+    def restore(self, servers: Sequence[Server], snapshot: Snapshot) -> str:
+        """See `Restores.restore`."""
+        (server,) = servers
+        if self._values(server.settings)["persistence"] == "none":
+            return f"started from {DUMP}"
+        if (said := first_of(servers, lambda server: self._command(server, "CONFIG SET appendonly yes"))) != "+OK":
+            raise AgentError(f"CONFIG SET appendonly yes was answered with {said!r}")
+        return f"started from {DUMP}, then CONFIG SET appendonly yes"
+
+    def put(self, servers: Sequence[Server], key: str, value: str) -> None:
+        """See `Restores.put`."""
+        if (said := first_of(servers, lambda server: self._command(server, f"SET {PREFIX}:{key} {value}"))) != "+OK":
+            raise AgentError(f"SET was answered with {said!r}")
+
+    def get(self, servers: Sequence[Server], key: str) -> str | None:
+        """See `Restores.get`."""
+        said = first_of(servers, lambda server: self._ask(server, f"GET {PREFIX}:{key}")).split("\r\n")
+        if said[0] == "$-1":
+            return None
+        if not said[0].startswith("$"):
+            raise AgentError(f"GET was answered with {said[0]!r}")
+        return said[1]
 
     def version(self, server: Server) -> str:
         """See `System.version`."""

@@ -86,7 +86,8 @@ class RedisSentinel:
     healthy_within_seconds = 30.0
     unlock_ways: Sequence[str] = ("key",)
     inoperable: Mapping[str, str] = {
-        "reconfigure": "Sentinels find replicas and each other by themselves, and forget nobody: nobody is a member"
+        "restore": "a replica is overwritten by whoever is the primary then, and the Sentinels may choose another",
+        "reconfigure": "Sentinels find replicas and each other by themselves, and forget nobody: nobody is a member",
     }
     roles: Sequence[Role] = (
         Role(

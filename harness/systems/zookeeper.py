@@ -61,6 +61,10 @@ class ZooKeeper:
     port = PORT
     healthy_within_seconds = 60.0
     unlock_ways: Sequence[str] = ("node",)
+    inoperable: Mapping[str, str] = {
+        "restore": "a snapshot is put back by its admin server, one server after the other and with an administrator's "
+        "password, which isn't driven here"
+    }
 
     def _options(self, settings: Settings) -> dict[str, Any]:
         values = options(settings, OPTIONS)

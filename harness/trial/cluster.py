@@ -19,6 +19,7 @@ from harness.runtime.base import Completed, Node, ServiceSpec
 from harness.systems import roles
 from harness.systems.base import FirstServes, HandsOver, HttpReply, Leadership, Server, Settings, System
 from harness.systems.operating import LOCK, Held, Joining, Reconfigures, Unlocks
+from harness.systems.restoring import Restores
 from harness.trial.conversation import ASKING, Conversation
 from nemesis.base import AgentLink
 
@@ -287,6 +288,12 @@ class Cluster:
     def _reconfigures(self) -> Reconfigures:
         if not isinstance(self.system, Reconfigures):
             raise AgentError(f"{self.system.name} has no members that leave and join")
+        return self.system
+
+    def restoring(self) -> Restores:
+        """What takes snapshots of the service and puts them back. AgentError where the system has nothing like it."""
+        if not isinstance(self.system, Restores):
+            raise AgentError(f"{self.system.name} has no snapshot that could be put back")
         return self.system
 
     def leadership(self, but: Collection[str] = ()) -> Leadership:

@@ -8,11 +8,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness.errors import FencepostError
+from harness import redaction
+from harness.errors import AgentError, FencepostError
 from harness.runtime.base import MAIN, Node, ServiceSpec
 from harness.systems import roles
 from harness.systems.base import Leadership, LeaseTerms, terms_of
 from harness.systems.operating import Held, Joining
+from harness.systems.restoring import Restores, Snapshot
 from harness.systems.roles import Role
 from harness.trial.acts import ActingLink, OwnActs, part_of
 from harness.trial.cluster import Cluster
@@ -28,6 +30,8 @@ LASTING_TTLS = 3.0
 """A holder that goes on for so long outlives its lease on every system here; Consul may take two ttls and a delay."""
 PICKY_TTLS = 2.0
 """How long such a holder is waited for; after that any will do."""
+PREPARED_SECONDS = 30.0
+"""How long a program may take that prepares the data of a service before it starts."""
 ANSWER_SECONDS = 1.0
 """How long a holder may take to say that it holds until told. One that is well needs a millisecond."""
 
@@ -59,6 +63,7 @@ class TrialEnvironment:
         self.system = cluster.system.name
         self.roles: Sequence[Role] = roles.roles_of(cluster.system)
         self._nodes = {process: name for name, process in self.contenders.items()}
+        self.restores_running = isinstance(cluster.system, Restores) and cluster.system.restores_running
         self.holds_until_told = all(contender.holds_until_told for contender in contenders)
         self._orders = itertools.count(1)
         self._told: dict[str, str] = {}
@@ -107,6 +112,42 @@ class TrialEnvironment:
 
     def admitted(self, node: str) -> str:
         return self._cluster.admitted(node)
+
+    def snapshot(self) -> Snapshot:
+        return self._cluster.restoring().snapshot(self._cluster.servers)
+
+    def restored_from(self, snapshot: Snapshot) -> Mapping[str, Sequence[ServiceSpec]]:
+        specs = {node: next(iter(self._cluster.services(node).values())) for node in self.servers}
+        return self._cluster.restoring().restored_from(snapshot, specs)
+
+    def restart_from(self, node: str, specs: Sequence[ServiceSpec]) -> None:
+        self._acts.begin(node)  # until the fault is over (`settle`): all but the last end by themselves
+        for number, spec in enumerate(specs):
+            self._cluster.node(node).restart_service(keep_data=number > 0, spec=spec)
+            if number < len(specs) - 1:
+                self._await_success(self._cluster.node(node), spec)
+
+    def _await_success(self, node: Node, spec: ServiceSpec) -> None:
+        """See a program end with 0. AgentError with its last words otherwise, or when that takes too long."""
+        end, what = time.monotonic() + PREPARED_SECONDS, " ".join(spec.command)[:200]
+        while True:
+            runs, word = node.service_running()
+            if not runs and word.endswith("code 0"):
+                return
+            if not runs or time.monotonic() > end:
+                words = redaction.raw(node.logs())[-400:].decode(errors="replace").strip()
+                raise AgentError(f"{what} on {node.name} {word}; its last words: {words or 'none'}")
+            self._check()
+            time.sleep(0.02)
+
+    def restore(self, snapshot: Snapshot) -> str:
+        return self._cluster.restoring().restore(self._cluster.servers, snapshot)
+
+    def put(self, key: str, value: str) -> None:
+        self._cluster.restoring().put(self._cluster.servers, key, value)
+
+    def get(self, key: str) -> str | None:
+        return self._cluster.restoring().get(self._cluster.servers, key)
 
     def electorate(self, led: str | None) -> Electorate:
         quorum = roles.quorum_of(self._cluster.system)

@@ -76,8 +76,8 @@ def test_kinds_and_node_names_alone() -> None:
         ("freez-leader", "did you mean freeze-leader"),
         (
             "xyzzy",
-            "kinds: clock, failover, freeze, kill, lose, none, partition, reconfigure, reset, restart, stop, unlock, "
-            "upgrade",
+            "kinds: clock, failover, freeze, kill, lose, none, partition, reconfigure, reset, restart, restore, stop, "
+            "unlock, upgrade",
         ),
         ("freeze-holdr", "did you mean freeze-holder"),
         ("freeze-", "ends where a target should follow"),

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from harness.errors import AgentError, ConfigError, UsageError
+from harness.runtime.base import ServiceSpec
 from harness.systems.base import Leadership, LeaseTerms
 from harness.systems.etcd import Etcd
 from harness.systems.operating import Held, Joining
+from harness.systems.restoring import Snapshot
 from harness.trial.config import TrialConfig, resolve
 from nemesis import failover, faults, reconfigure
 from nemesis.targets import NoTarget
@@ -447,3 +449,129 @@ def test_an_upgrade_needs_two_versions() -> None:
         resolve(TrialConfig(system="etcd", fault="upgrade-all"))
     with pytest.raises(ConfigError, match=r"etcd has no recipe for version '3\.9' \(it has: 3\.5\.16, 3\.4\.23\)"):
         resolve(TrialConfig(system="etcd", fault="upgrade-all", fault_options={"to": "3.9"}))
+
+
+@dataclass
+class Restored(Operated):
+    """A trial on a service that takes snapshots: what is written since one is gone once it is put back."""
+
+    restores_running: bool = False
+    kept: dict[str, str] = field(default_factory=dict)
+    keeps: bool = False
+    """Whether what was written stays all the same."""
+    fails: str = ""
+    """What goes wrong: "snapshot", "restore" or "start"."""
+    well: list[bool] = field(default_factory=lambda: [True])
+
+    def _fail(self, what: str) -> None:
+        if self.fails == what:
+            raise AgentError(f"{what} was refused")
+
+    def healthy(self) -> tuple[bool, str]:
+        return (self.well.pop(0) if len(self.well) > 1 else self.well[0]), "n3: no leader"
+
+    def snapshot(self) -> Snapshot:
+        self._fail("snapshot")
+        return Snapshot("snapshot save", b"abc")
+
+    def restored_from(self, snapshot: Snapshot) -> dict[str, Sequence[ServiceSpec]]:
+        return {
+            node: (ServiceSpec(image="etcd", command=("restore",)), ServiceSpec(image="etcd")) for node in self.says
+        }
+
+    def restart_from(self, node: str, specs: Sequence[ServiceSpec]) -> None:
+        self._fail("start")
+        self.orders.append(f"{node} from {len(specs)}")
+
+    def restore(self, snapshot: Snapshot) -> str:
+        self._fail("restore")
+        self.orders.append("restore")
+        self.kept = self.kept if self.keeps else {}
+        return "snapshot restore"
+
+    def put(self, key: str, value: str) -> None:
+        self.kept[key] = value
+
+    def get(self, key: str) -> str | None:
+        return self.kept.get(key)
+
+
+def restoring(env: Restored, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """Restore, and what came of it."""
+    monkeypatch.setattr("nemesis.restore.WELL_SECONDS", 0.0)
+    for agent in env.says.values():
+        agent["kill"] = agent["stop"]
+    fault: Any = faults.make("restore", "", {"age": 0.01})
+    assert fault.stands_seconds(env, 1, 4.0) == 0.0
+    return fault, fault.start(env)
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_snapshot_is_back_when_what_was_written_since_is_gone(running: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the servers run, or after all of them were killed and started from it."""
+    env = Restored(restores_running=running, well=[True])
+    fault, started = restoring(env, monkeypatch)
+    assert (started.receipt, started.reason) == ("landed", None)
+    assert started.evidence["bytes"] == 3
+    assert env.told() == ([] if running else [("n1", "kill"), ("n2", "kill"), ("n3", "kill")])
+    starts = [] if running else ["n1 from 2", "n2 from 2", "n3 from 2"]
+    assert (sorted(env.orders[:-1]), env.orders[-1]) == (starts, "restore")
+    assert (fault.stop(env).receipt, env.restarted) == ("undone", [])
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"fails": "snapshot"}, "no snapshot could be taken: snapshot was refused"),
+        ({"fails": "start"}, "the snapshot was not put back: start was refused"),
+        ({"fails": "restore"}, "the snapshot was not put back: restore was refused"),
+        ({"keeps": True}, "not put back: what was written after the snapshot is there still"),
+        ({"well": [False]}, "not put back: the service was not well 0 s later; seen last: n3: no leader"),
+    ],
+)
+def test_a_snapshot_that_is_not_back_is_unproven(
+    more: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever goes wrong on the way is told."""
+    _, started = restoring(Restored(**more), monkeypatch)
+    assert started.receipt == "unproven"
+    assert words in started.reason
+
+
+def test_servers_that_were_killed_and_not_started_are_started_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trial goes on, with what they had."""
+    monkeypatch.setattr("nemesis.kill.BACK_SECONDS", 0.0)
+    env = Restored(fails="start")
+    for agent in env.says.values():
+        agent["processes"] = {"processes": []}
+    fault, _ = restoring(env, monkeypatch)
+    assert fault.stop(env).receipt == "unproven"
+    assert sorted(env.restarted) == ["n1", "n2", "n3"]
+
+
+@pytest.mark.parametrize(("since", "bit"), [(2, True), (10, False)])
+def test_a_snapshot_bit_when_a_grant_was_forgotten(since: int, bit: bool) -> None:
+    """Nothing is lost where nobody was granted anything since."""
+    env = Restored(held=[hold("c0", 3.0, None, promise_end_ns=13 * S)], clock=2 * S)
+    fault: Any = faults.make("restore", "", {})
+    fault._since_ns = since * S
+    fault._leading.before(env)
+    found = fault.bite(env, 11 * S, 12 * S)
+    assert found.bit is bit
+    assert ("1 grant was forgotten" if bit else "nothing was forgotten") in found.reason
+
+
+@pytest.mark.parametrize(
+    ("system", "why"),
+    [
+        ("etcd", None),
+        ("consul", None),
+        ("redis", None),
+        ("redis-sentinel", "redis-sentinel: a replica is overwritten by whoever is the primary then"),
+        ("zookeeper", "zookeeper: a snapshot is put back by its admin server"),
+    ],
+)
+def test_a_restore_takes_a_system_with_snapshots(system: str, why: str | None) -> None:
+    """The others say why not, in their own words."""
+    said = faults.why_not("restore", "", system=system, servers=3)
+    assert said is why if why is None else said is not None and said.startswith(why)

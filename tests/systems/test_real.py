@@ -20,9 +20,11 @@ from harness import registry
 from harness.errors import AgentError
 from harness.runtime.base import Node, NodeSpec
 from harness.systems.base import Settings
+from harness.systems.zookeeper import ZooKeeper
 from harness.trial.cluster import AgentServer, Cluster
 from nemesis.link import open_agent
 from tests import place
+from tests.waiting import until
 
 pytestmark = pytest.mark.nodes
 
@@ -395,3 +397,35 @@ def test_leadership_moves_by_an_operator_s_order(start: Start, name: str) -> Non
     with pytest.raises(AgentError, match="redis has no order by which another server leads"):
         start("redis", 1).cluster.hand_over("n1")
     cluster.wait_healthy(lambda: None)
+
+
+@pytest.mark.parametrize(("name", "servers"), [("etcd", 3), ("consul", 3), ("redis", 1)])
+def test_a_snapshot_is_put_back(start: Start, name: str, servers: int) -> None:
+    """What was written since is gone, the lock works, and etcd's snapshot is unpacked by its own tool."""
+    running = start(name, servers)
+    cluster, (first, _) = running.cluster, running.drivers
+    system = cluster.restoring()
+    system.put(cluster.servers, "before", "1")
+    taken = system.snapshot(cluster.servers)
+    assert taken.data
+    system.put(cluster.servers, "after", "2")
+    assert [system.get(cluster.servers, key) for key in ("before", "after", "never")] == ["1", "2", None]
+    anew = system.restored_from(taken, {node: next(iter(specs.values())) for node, specs in cluster.plan.items()})
+    assert bool(anew) is not system.restores_running
+    for server in cluster.servers if anew else ():
+        cast(AgentServer, server).agent.call("kill")
+    for node, specs in anew.items():
+        for number, spec in enumerate(specs):
+            cluster.nodes[node].restart_service(keep_data=number > 0, spec=spec)
+            if number < len(specs) - 1:
+                until(lambda node=node: not cluster.nodes[node].service_running()[0], "its end")  # type: ignore[misc]
+                assert cluster.nodes[node].service_running()[1] == "exited with code 0"
+    if anew:
+        cluster.wait_healthy(lambda: None)
+    system.restore(cluster.servers, taken)
+    cluster.wait_healthy(lambda: None)
+    assert [system.get(cluster.servers, key) for key in ("before", "after")] == ["1", None]
+    assert first.acquire(20.0)["type"] == "ok"
+    assert first.call("release")["type"] == "ok"
+    with pytest.raises(AgentError, match="zookeeper has no snapshot that could be put back"):
+        Cluster(ZooKeeper(), cluster.settings, [], {}).restoring()
