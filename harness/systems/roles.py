@@ -133,21 +133,31 @@ def node_names(system: System, settings: Settings) -> list[str]:
     return names
 
 
+class PlanError(UsageError):
+    """A plan that can't be carried out, whatever options it was made with: whoever wrote the system has to mend it."""
+
+
 def services_of(
     system: System, settings: Settings, nodes: Mapping[str, Sequence[str]], contenders: Mapping[str, Sequence[str]]
 ) -> Plan:
     """Every service of a trial, each with its name: of the servers' nodes, and beside contenders.
 
-    Raises UsageError for a bad option. A service that is alone on its node, with no name of its own, is called as the
+    Raises UsageError for a bad option, PlanError for a plan that leaves a server out, or knows a node that isn't there.
+    A service that is alone on its node, with no name of its own, is called as the
     system is.
     """
     plan: dict[str, Mapping[str, ServiceSpec]] = {}
     for node, planned in system.plan(settings, nodes).items():
         several = [planned] if isinstance(planned, ServiceSpec) else list(planned)
-        plan[node] = _named(several, system.name)
+        plan[node] = _named(several, system.name, node)
+    if left_out := [node for node in nodes if not plan.get(node)]:
+        raise PlanError(f"the plan of {system.name} has no service for {', '.join(left_out)}")
     if isinstance(system, Accompanies):
         for node, planned in system.beside(settings, nodes, contenders).items():
-            plan[node] = _named(list(planned), system.name)
+            plan[node] = _named(list(planned), system.name, node)
+    if strange := [node for node in plan if node not in nodes and node not in contenders]:
+        known = ", ".join([*nodes, *contenders])
+        raise PlanError(f"the plan of {system.name} speaks of {', '.join(strange)}, and the nodes are {known}")
     return plan
 
 
@@ -159,13 +169,13 @@ def has_beside(system: System, settings: Settings, nodes: Sequence[str], contend
     )
 
 
-def _named(specs: Sequence[ServiceSpec], main: str) -> dict[str, ServiceSpec]:
+def _named(specs: Sequence[ServiceSpec], main: str, node: str) -> dict[str, ServiceSpec]:
     """By name; told apart by a file in the root of each where there are several."""
     found: dict[str, ServiceSpec] = {}
     for spec in specs:
         name = main if spec.name == MAIN else spec.name
         if name in found:
-            raise UsageError(f"two services of one node are called {name!r}")
+            raise PlanError(f"the plan of {main} has two services on {node} that are called {name!r}")
         found[name] = replace(spec, name=name)
     if len(found) > 1:
         return {

@@ -481,6 +481,8 @@ def resolve(config: TrialConfig, *, path: Path | str | None = None, key: str | N
         if not config.endpoints:
             mates = dict.fromkeys(contenders, made_up)
             plan = roles.services_of(system(), settings, dict.fromkeys(names, made_up), mates)
+    except roles.PlanError as error:
+        raise bad("system", str(error)) from error
     except UsageError as error:
         raise bad("system_options", str(error)) from error
     try:

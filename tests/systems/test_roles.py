@@ -86,8 +86,25 @@ def test_a_name_is_given_once_and_no_node_is_called_as_a_contender(monkeypatch: 
         roles.node_names(POOLED, SETTINGS)
     twice = [ServiceSpec("image", name="a"), ServiceSpec("image", name="a")]
     monkeypatch.setattr(Pooled, "plan", lambda self, settings, nodes: {"n1": twice})
-    with pytest.raises(UsageError, match="two services of one node are called 'a'"):
+    with pytest.raises(roles.PlanError, match="the plan of pooled has two services on n1 that are called 'a'"):
         roles.services_of(POOLED, SETTINGS, NODES, {})
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        ({"n1": [ServiceSpec("image")], "e1": []}, "the plan of pooled has no service for e1"),
+        ({}, "has no service for n1, e1"),
+        (dict.fromkeys(("n1", "e1", "n9"), ServiceSpec("image")), "speaks of n9, and the nodes are n1, e1, c0"),
+    ],
+)
+def test_a_plan_is_for_the_nodes_that_there_are(
+    plan: Mapping[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever wrote the system is told, before anything starts."""
+    monkeypatch.setattr(Pooled, "plan", lambda self, settings, nodes: plan)
+    with pytest.raises(roles.PlanError, match=words):
+        roles.services_of(POOLED, SETTINGS, NODES, {"c0": ("192.0.2.9",)})
 
 
 def env(**other: Any) -> Any:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from harness import registry
 from harness.errors import ConfigError
+from harness.images import versions
 from harness.trial.config import TrialConfig, from_mapping, resolve
 from nemesis import faults
 from nemesis.schedule import APPLYING_SECONDS
@@ -46,7 +47,8 @@ def test_every_plan_fits_or_says_which_ttl_does(system: str, name: str, ttl: flo
         with pytest.raises(ConfigError, match=r"^ttl: [\w-]+ grants (no lease below|leases in steps of)"):
             resolve(TrialConfig(system=system, fault=name, ttl=ttl))
         return
-    config = resolve(TrialConfig(system=system, fault=name, ttl=ttl))
+    older = versions(system)[-1] if kind == "upgrade" else None
+    config = resolve(TrialConfig(system=system, fault=name, ttl=ttl, version=older))
     assert config.fault_on is not None
     assert config.progress_bound is not None
     terms = config.terms()
