@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo matrix test test-docker test-local lint bench clean
+.PHONY: setup demo matrix zoo test test-docker test-local lint bench clean
 
 setup: $(STAMP)
 
@@ -38,6 +38,12 @@ test-local: export FENCEPOST_RUNTIME = local
 test-local: setup
 	$(BIN)/fencepost images
 	$(BIN)/pytest -n 3 --dist loadgroup --listed-skips -m "(nodes or local) and not docker"
+
+# The positive controls: every lock that is wrong on purpose, REPEATS times, and what must be said of it.
+REPEATS ?= 5
+zoo: setup
+	$(BIN)/fencepost images contender postgres
+	$(BIN)/fencepost matrix zoo --repeat $(REPEATS)
 
 lint: setup
 	$(BIN)/ruff check .

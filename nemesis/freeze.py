@@ -79,7 +79,11 @@ class Freeze(Seeking):
         return Stopped("undone", evidence, self._early)
 
     def bite(self, env: Environment, began_ns: int, ended_ns: int) -> Bite:
-        """Of a contender: whether its lease ran out while it was frozen, or its turn came. Of servers: `leading`."""
+        """Of a contender: whether its lease ran out while it was frozen, or its turn came. Of servers: `leading`.
+
+        A contender goes on with the signal. What it sends then, before all of it is known to go on, was promised after.
+        """
         if not self._hit.processes:  # of a server, or of what a system has beside a contender
             return self._leading.bite(env, began_ns, ended_ns)
+        ended_ns = ended_ns if self._undone_ns is None else min(ended_ns, self._undone_ns)
         return holding.bite(env, self.target, self._hit.nodes[0], began_ns, ended_ns, interrupted=self._early)

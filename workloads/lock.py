@@ -18,6 +18,7 @@ from workloads.parameters import Parameter, resolve
 
 if TYPE_CHECKING:
     from workloads.contender import Contender, Hold
+    from workloads.resource import Twins
 
 
 PARAMETERS: Mapping[str, Parameter] = {
@@ -47,11 +48,14 @@ class LockWorkload(Jobs[float]):
         return resolve(cls.parameters, given, (("hold_min", "hold_max"), ("think_min", "think_max")))
 
     def __init__(self, contender: Contender, parameters: Mapping[str, Any]) -> None:
-        from workloads.resource import Twins  # only a process that uses PostgreSQL pays for its library
-
         super().__init__(contender, parameters)
         self.takes_orders = self.resolved["takes_orders"] > 0
-        self._twins = Twins(self._resource, contender.config.lock, contender.config.process)
+        self._twins = self._kind_of_twins()(self._resource, contender.config.lock, contender.config.process)
+
+    def _kind_of_twins(self) -> type[Twins]:
+        from workloads.resource import Twins  # only a process that uses PostgreSQL pays for its library
+
+        return Twins
 
     def prepare(self, timeout_seconds: float) -> str | None:
         """Have the resource ready. None, or why not."""

@@ -49,7 +49,8 @@ READ = {
 LEDGER_COLUMNS = "run, lock, resource, seq, id, process, token, read, version"
 
 
-def _write(condition: str) -> str:
+def write_statement(condition: str) -> str:
+    """The statement of a write that is accepted on this condition, besides."""
     return f"""
 WITH accepted AS (
     UPDATE fencepost.resource SET seq = seq + 1, version = %(version)s, mark = COALESCE(%(token)s, mark)
@@ -59,7 +60,8 @@ SELECT %(run)s, %(lock)s, %(resource)s, seq, %(id)s, %(process)s, %(token)s, %(r
 RETURNING seq"""
 
 
-WRITE = {UNFENCED: _write(""), FENCED: _write("AND mark <= %(token)s")}
+WRITE = {UNFENCED: write_statement(""), FENCED: write_statement("AND mark <= %(token)s")}
+Statements = tuple[Mapping[Resource, str], Mapping[Resource, str]]
 
 
 class ResourceError(Exception):
@@ -109,6 +111,8 @@ class Attempts:
 class Twins:
     """One contender's connection to both ledgers of one lock. Not safe for two threads at once."""
 
+    statements: Statements = (READ, WRITE)
+    """What a read and a write are, by the twin."""
     schema = SCHEMA
     """What is made where it isn't there yet; other things that a resource keeps may follow (`workloads/mailing.py`)."""
 
@@ -170,7 +174,7 @@ class Twins:
 
     def read(self, resource: Resource, token: int | None) -> int:
         """The version; the fenced twin raises its mark to the token, or refuses with `Stale`."""
-        version = self._one(READ[resource], {"resource": resource, "token": token})
+        version = self._one(self.statements[0][resource], {"resource": resource, "token": token})
         if version is None:
             raise Stale(token)
         return version
@@ -178,7 +182,7 @@ class Twins:
     def write(self, resource: Resource, token: int | None, read: int, attempt: Attempt) -> int:
         """Write, and return `seq`; `Stale` when the fenced twin refused."""
         values = {"resource": resource, "token": token, "read": read, "id": attempt.id, "version": attempt.version}
-        seq = self._one(WRITE[resource], values)
+        seq = self._one(self.statements[1][resource], values)
         if seq is None:
             raise Stale(token)
         return seq

@@ -221,7 +221,7 @@ def test_a_frozen_holder_bites_when_its_lease_runs_out_and_misses_when_somebody_
     """From what the history says of its hold, and from the state of its processes."""
     fault = faults.make("freeze", "holder", {})
     began = now = fault.start(env).evidence["frozen"]["c0"]["begin_ns"]
-    env.seen["c0"] = SeenHold("c0", 0, 7, now - 1_000, now + 1_000_000, True, None, None, None)
+    env.seen["c0"] = SeenHold("c0", 0, 7, now - 1_000, now + 1_000, True, None, None, None)
     ended = fault.stop(env).evidence["thawed"]["c0"]["end_ns"]
     assert isinstance(fault, Bites)
     bite = fault.bite(env, began - 1, max(ended, now + 2_000_000))

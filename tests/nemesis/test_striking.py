@@ -18,6 +18,7 @@ from harness.systems.base import Leadership, LeaseTerms
 from nemesis import faults
 from nemesis.bite import Bite, SeenHold, SeenRequest, SeenWait
 from nemesis.clock import Clock
+from nemesis.freeze import Freeze
 from nemesis.kill import Kill
 from nemesis.leading import Leading
 from nemesis.reset import Reset
@@ -336,6 +337,27 @@ def test_a_killed_holder_bit_when_its_lease_ran_out_while_it_was_gone() -> None:
     assert killed([]).reason == "c0 neither held the lock nor waited for it when it was killed"
     returned = hold("c0", 9.0, 11.5, **{**crashed, "ended_by": "release", "released_ns": int(10.01 * S)})
     assert killed([returned]).bit is False
+
+
+class Renewed(Told):
+    """Its holder was answered ok, whatever its lease, to a renewal that it sent at 14.001 s."""
+
+    def hold_of(self, node: str, at_ns: int | None = None) -> SeenHold | None:
+        end = 12.0 if (self.clock if at_ns is None else at_ns) < 14.001 * S else 16.001
+        return hold(node, 9.5, end)
+
+
+def test_what_a_holder_sends_as_it_wakes_was_promised_after_the_freeze() -> None:
+    """A service that renews a lease which has run out must not make the freeze that shows it one that missed: the
+    holder goes on with the signal, some milliseconds before it is known that it does.
+    """
+    env = Renewed(says={"c0": {"freeze": {}, "thaw": {"was_stopped_throughout": True}}})
+    fault = Freeze("holder", {})
+    assert fault.start(env).receipt == "landed"
+    env.clock = 14 * S
+    assert fault.stop(env).receipt == "undone"
+    bite = fault.bite(env, 10 * S, int(14.002 * S))
+    assert (bite.bit, bite.reason) == (True, "the lease of c0 ran out 2.0 s before the fault ended")
 
 
 def test_a_killed_waiter_bit_when_the_lock_changed_hands_without_it() -> None:

@@ -68,7 +68,7 @@ def call(nodes: list[Node], run: str) -> Iterator[Call]:
         except queue.Empty:
             pytest.fail(f"no answer to {what} within {seconds:g} s: {b''.join(errors).decode(errors='replace')}")
 
-    assert say({**resource.connection("resource"), "run": run}, 60.0) == [None] * 4
+    assert say({**resource.connection("resource"), "run": run}, 60.0) == [None] * 6
     yield lambda *what: say(list(what))
     process.close_stdin()
     process.wait(60.0)
@@ -97,6 +97,20 @@ def test_a_stale_writer_is_refused_by_the_fenced_twin_alone(call: Call, nodes: l
     ]
     assert all(datetime.fromisoformat(write.at).tzinfo for write in found.writes)
     assert found.ids("lock", "unfenced") == [2001, 1000]
+
+
+def test_the_fences_that_are_wrong_on_purpose_let_one_stale_write_through_each(call: Call) -> None:
+    """Off by one: the token before the newest passes, an older one doesn't. Unraised: the old holder's write lies
+    between the new one's read and its write. On the right fence both are refused, as above.
+    """
+    for token in (1, 2, 3):
+        assert call(2, "read", "fenced", token) == 0
+    assert "stale token 1" in call(2, "write", "fenced", 1, 0, 1, 1)["error"]
+    assert call(2, "write", "fenced", 2, 0, 2, 2) == 1
+    assert call(3, "read", "fenced", 7) == 2
+    assert call(3, "write", "fenced", 6, 2, 3, 3) == 2
+    assert call(3, "write", "fenced", 7, 2, 4, 4) == 3
+    assert "stale token 6" in call(3, "write", "fenced", 6, 4, 5, 5)["error"]
 
 
 def test_a_stale_batch_doubles_is_refused_or_is_swallowed(call: Call, nodes: list[Node], run: str) -> None:

@@ -3,6 +3,7 @@
 [contender, "read", "fenced", 7] -> 0    [contender, "write", "fenced", 7, 0, 1, 1] -> 1
 or {"type": …, "error": …}
 
+Contenders 2 and 3 have the resources that are wrong on purpose, off by one and unraised.
 Those of the mail room: [contender, "look", "fenced", 7, 100, 20, 1] -> [1, 0, [1, 2, …]],
 [contender, "send", "fenced", 7, [1, 0, [1, 2]], 2, 2] -> 1, and
 [contender, "file", 7, [1, null, [1, 2]], 3, 3] -> 2.
@@ -14,9 +15,11 @@ from dataclasses import astuple
 
 from workloads.mailing import Look, MailRoom
 from workloads.resource import Attempt, ResourceError, Twins
+from workloads.zoo import fence
 
 given = json.loads(sys.stdin.readline())
 twins = {process: Twins(given, "lock", process) for process in range(2)}
+twins |= {2: fence.off_by_one()(given, "lock", 2), 3: fence.unraised()(given, "lock", 3)}
 rooms = {process: MailRoom(given, "lock", process) for process in range(2)}
 print(json.dumps([each.prepare(30.0) for each in (*twins.values(), *rooms.values())]), flush=True)
 for line in sys.stdin:
