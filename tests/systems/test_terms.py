@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harness import registry
 from harness.systems.base import LeaseTerms, Settings, Termed, terms_of
 
-SYSTEMS = ("consul", "etcd", "redis", "redis-sentinel", "zookeeper")
+SYSTEMS = ("consul", "etcd", "redis", "redis-sentinel", "zoo", "zookeeper")
 
 
 def terms(system: str, ttl: float, **options: Any) -> LeaseTerms:
