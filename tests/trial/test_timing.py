@@ -17,7 +17,7 @@ from nemesis import faults
 from nemesis.schedule import APPLYING_SECONDS
 from nemesis.targets import on_contender
 
-SYSTEMS = ("consul", "etcd", "redis", "redis-sentinel", "zoo", "zookeeper")
+SYSTEMS = ("consul", "etcd", "redis", "redis-sentinel", "zookeeper")
 NAMES = [name for listed in faults.combinations() for name in listed.names if listed.kind != "none"]
 TTLS = st.one_of(st.floats(0.5, 60), st.integers(1, 60).map(float), st.integers(5, 600).map(lambda tenths: tenths / 10))
 
