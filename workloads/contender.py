@@ -105,6 +105,8 @@ class Hold:
         self._lost: str | None = None
         self._told_ns = 0
         """When (a time of the history) its grant was told of."""
+        self._giving_up_ns: int | None = None
+        """When its release was sent, while that has no answer."""
         self._keeper = threading.Thread(target=self._guarding(self._keep), name="keeper", daemon=True)
         self._threads = []
         if self.granted and not contender.client.renews_itself:
@@ -172,9 +174,14 @@ class Hold:
                 return None
 
     def renewed(self, sent: Stamp, proves: bool) -> None:
-        """The client's library says that it has renewed the lease by itself, by a request not sent before `sent`."""
+        """The client's library says that it has renewed the lease by itself, by a request not sent before `sent`.
+
+        While a release is on its way the library may not have heard of it: what it sends then it sends in good faith.
+        So that is told as sent before the release, which shortens what it promised, if anything.
+        """
         with self._changing:
-            if self._contender.tell_renewal(sent, proves, since_ns=self._told_ns):
+            by_ns = None if self._giving_up_ns is None else self._giving_up_ns - 1
+            if self._contender.tell_renewal(sent, proves, since_ns=self._told_ns, by_ns=by_ns):
                 self._deadline = max(self._deadline, self._deadline_from(sent))
 
     def lose(self, reason: str) -> None:
@@ -267,9 +274,10 @@ class Hold:
             contender.holding = None
             self._over.set()
             if self.granted:
-                contender.events.event("invoke", "release")
+                self._giving_up_ns = contender.events.event("invoke", "release")
         if self.granted:
             answer = contender.client.release()
+            self._giving_up_ns = None
             contender.events.event(answer.type, "release", **told(answer))
         for thread in self._threads:
             thread.join()
@@ -353,8 +361,9 @@ class Contender:
         else:
             self.counts["renewals_of_others"] += 1
 
-    def tell_renewal(self, sent: Stamp, proves: bool, since_ns: int | None) -> bool:
-        """Into the history as a renew that was sent at `sent` and has ended ok by now; whether it could be told so.
+    def tell_renewal(self, sent: Stamp, proves: bool, since_ns: int | None, by_ns: int | None = None) -> bool:
+        """Into the history as a renew that was sent at `sent` (at `by_ns`, where that is earlier) and has ended ok by
+        now; whether it could be told so.
 
         Not where it was sent before `since_ns` (its grant was not told of by then; None: it still isn't), or before the
         last renewal had been told of: of one client's renews only one is open at a time, and a beginning later than the
@@ -362,6 +371,7 @@ class Contender:
         promises nothing, and may have lengthened the lease all the same.
         """
         sent_ns = self.events.relative(sent.boot_ns)
+        sent_ns = sent_ns if by_ns is None else min(sent_ns, by_ns)
         with self._renewing:
             if since_ns is not None and sent_ns >= max(since_ns, self._renewed_ns):
                 self.events.event("invoke", "renew", at_ns=sent_ns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.workloads.scripted import Stage, words
-from workloads.clients.base import Acquired
+from workloads.clients.base import Acquired, Answered
 from workloads.clocks import Stamp
 from workloads.contender import Hold
 
@@ -77,6 +77,21 @@ def test_one_of_what_was_given_up_is_told_as_it_was() -> None:
     assert made.contender.acquire(1.0) is None
     made.contender.grant_renewed(2, Stamp.now(), True)  # of a lock that it never got
     assert list(words(renewals(made))) == ["renew.invoke", "renew.ok"] * 2
+
+
+def test_one_that_is_sent_while_the_release_is_on_its_way_to_the_library_is_no_misconduct() -> None:
+    """The library could not know of it: by our stamp its release has begun, by its own nobody has asked for one. So it
+    is told as sent before; where it beats on after it has answered, the test above holds.
+    """
+    made = stage(numbers=[1])
+    made.client.script = {
+        **made.client.script,
+        "release": lambda: made.contender.grant_renewed(1, Stamp.now(), True) or Answered("ok"),
+    }
+    granted(made).release()
+    told = sorted(made.events(), key=lambda event: event["time"])
+    assert list(words(told))[2:4] == ["renew.invoke", "release.invoke"]
+    assert list(words(told))[4:] == ["renew.ok", "release.ok"]
 
 
 def test_one_of_an_older_grant_is_not_taken_for_the_next_one_s() -> None:
