@@ -59,10 +59,13 @@ def test_everything_that_can_be_wrong_is_in_it(plan: Plan) -> None:
 
 
 def test_all_nine_verdicts_are_expected_of_every_cell(plan: Plan) -> None:
-    """With "any" nowhere: what is expected is exactly what may come."""
+    """What is expected is exactly what may come, with one "any" for what a fault may do to any lock: a waiter who gets
+    it in the moment in which he is frozen is a holder who sleeps.
+    """
     for cell in plan.cells:
         assert set(cell.expect) == set(registry.names("verdicts")), cell.describe()
-        assert set(cell.expect.values()) <= {True, False}
+        loose = {name for name, value in cell.expect.items() if value == "any"}
+        assert loose == ({"exclusion", "damage"} if cell.fault == "freeze-waiter" and not wrong(cell) else set())
         assert (cell.expect["lease"] and cell.expect["fencing"]) == cell.expect["linearizable"]
 
 
