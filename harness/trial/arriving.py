@@ -13,7 +13,7 @@ from harness import secrets as values
 from harness.client import brought, sending
 from harness.client.brought import Brought
 from harness.client.plugged import Plugged
-from harness.errors import RuntimeUnavailable, UsageError
+from harness.errors import HarnessError, RuntimeUnavailable, UsageError
 from harness.images import brought as images
 from harness.images.halting import Halt, Halted
 from harness.images.theirs import Theirs
@@ -22,6 +22,8 @@ from harness.trial.config import TrialConfig
 
 _OF_PIP = ("No matching distribution found", "Could not find a version", "Invalid requirement", "ResolutionImpossible")
 """How pip says that it isn't the machine or the network that is at fault."""
+_OF_IMAGE = ("unable to find user", "unable to find group")
+"""How an engine says that an image can't be started as it is."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 MOST_LINE = 240
 """Characters of a line of pip's that are shown."""
@@ -163,6 +165,10 @@ def look_first(config: TrialConfig, runtime: Runtime) -> str | None:
         if (image := comes.image) is not None and image.foreign:
             why = f" (the image is for {image.machine}, and this engine's machine is {image.here})"
         raise UsageError(f"client: {error}{why}") from error
+    except HarnessError as error:
+        if comes.image is None or not any(words in str(error) for words in _OF_IMAGE):
+            raise
+        raise UsageError(f"client_image: {comes.image.reference}: {error}") from error
     finally:
         site.close()
 

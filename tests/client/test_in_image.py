@@ -28,6 +28,8 @@ from tests.adapters.test_examples import EXAMPLES
 
 pytestmark = [pytest.mark.nodes, pytest.mark.docker, pytest.mark.slow]
 USER = 1234
+NOBODY = "no-such-user"
+"""A user that an image names and doesn't have, and the tag of that image."""
 
 
 @pytest.fixture
@@ -47,36 +49,45 @@ def image(engine: docker.DockerClient, tmp_path: Path) -> Iterator[str]:
     with tarfile.open(fileobj=layer, mode="w") as tar:
         tar.add(folder / "lock", "lock")
     name = f"fencepost-test-{secrets.token_hex(4)}"
-    changes = ['ENTRYPOINT ["/lock"]', f"USER {USER}", "WORKDIR /srv", "ENV KIND=scratch"]
-    engine.api.import_image_from_data(layer.getvalue(), repository=name, tag="1", changes=changes)
+    for tag, user in (("1", str(USER)), (NOBODY, NOBODY)):
+        changes = ['ENTRYPOINT ["/lock"]', f"USER {user}", "WORKDIR /srv", "ENV KIND=scratch"]
+        engine.api.import_image_from_data(layer.getvalue(), repository=name, tag=tag, changes=changes)
     yield f"{name}:1"
-    engine.images.remove(f"{name}:1")
+    for tag in ("1", NOBODY):
+        engine.images.remove(f"{name}:{tag}")
 
 
 def test_an_adapter_in_an_image_is_killed_and_started_again_with_its_contender(image: str, tmp_path: Path) -> None:
     """Its image holds no shell and no Python. The kill's receipt has both processes, each life has an adapter of its
-    own, it is recorded with its image, and of all containers none is left. A command that isn't in there is told.
+    own, it is recorded with its image, and of all containers none is left. A command that isn't in there is told,
+    and so is a user.
     """
     asked = {"contenders": 2, "warmup": 0.5, "duration": 4.0, "recovery": 0.5, "min_grants": 1, "min_handovers": 0}
     config = resolve(TrialConfig(system="redis", client_image=image, fault="kill-holder", ttl=1.0, **asked))
-    result = Trial(config, tmp_path / "t", place.runtime()).run()
-    assert result.outcome.word == "as-expected", result.outcome.reasons
+    Trial(config, tmp_path / "t", place.runtime()).run()
     record = json.loads((tmp_path / "t" / "trial.json").read_text())
+    assert record["error"] is None
     told = record["client"]
     assert (told["name"], told["command"], told["image"]) == (image.split(":")[0], ["/lock"], image)
     assert told["image_id"] == record["images"]["client"]["id"] == images.connect().images.get(image).id
     assert record["contenders"]["0"]["hello"]["client"]["library"].startswith("redis by hand 1 (go")
     lines = [json.loads(line) for line in (tmp_path / "t" / "faults.jsonl").read_text().splitlines()]
-    start, stop = next(each for each in lines if each["phase"] == "start"), lines[-1]
+    start, stop = [each for each in lines if each["kind"] == "kill"][:2]
     [killed] = start["evidence"]["killed"].values()
     assert sorted(each["comm"] for each in killed["processes"]) == ["lock", "python3"]
     assert (start["receipt"], stop["receipt"], stop["bit"]) == ("landed", "undone", True)
     hit = str(start["processes"][0])
     assert record["contenders"][hit]["lives"] > 1
-    assert {each["kind"] for each in lines} == {"kill"}  # nobody else's doing was seen
+    assert not [each for each in lines if each.get("what") == "killed"]  # it was our doing, all of it
     assert place.left_of(record["site"]) == []
-    with pytest.raises(UsageError, match=r"client: .*there is no program 'sh' in the image"):
-        arriving.look_first(resolve(TrialConfig(system="redis", client_image=image, client="sh -c x")), place.runtime())
+    other = image.replace(":1", f":{NOBODY}")
+    for named, command, words in (
+        (image, "sh -c x", "client: .*there is no program 'sh' in the image"),
+        (other, None, f"client_image: {other}: .*unable to find user {NOBODY}"),
+    ):
+        bad = resolve(TrialConfig(system="redis", client_image=named, client=command))
+        with pytest.raises(UsageError, match=words):
+            arriving.look_first(bad, place.runtime())
 
 
 def test_no_fault_is_meant_for_what_only_holds_an_image(image: str) -> None:
