@@ -413,7 +413,7 @@ def _lines(draw: st.DrawFn) -> bytes:
     return bytes(text)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(_lines(), max_size=5), end=st.sampled_from([b"", b"\n", b"\r\n", b"\n\n"]))
 def test_all_ways_of_reading_agree(lines: list[bytes], end: bytes, tmp_path: Path, ways: Any) -> None:
     """Whatever the bytes: the fast way and the exact one give the same history, or the same error of the same line."""
