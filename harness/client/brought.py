@@ -25,7 +25,7 @@ from pathlib import Path
 
 import workloads
 from harness import registry
-from harness.client import needs
+from harness.client import compiled, needs
 from harness.errors import UsageError
 
 ADAPTER = "adapter"
@@ -116,7 +116,7 @@ def is_ours(client: str | None, folder: str | None = None, image: str | None = N
 
 
 def adapters() -> dict[str, Path]:
-    """The adapters that come with Fencepost, by name: each a file that says what packages it needs."""
+    """The adapters in Python that come with Fencepost, by name: each a file that says what packages it needs."""
     found = {}
     for path in sorted(Path(workloads.__file__).parent.glob("adapters/libraries/*.py")):
         if needs.inline(path.read_text(), str(path)) is not None:
@@ -180,6 +180,8 @@ def read(client: str, folder: str | None = None) -> Brought:
     if len(words) == 1:
         if (path := adapters().get(client)) is not None:
             return _alone(words, path)
+        if client in compiled.sources():
+            return _in_folder([f"./{client}"], compiled.built(client))
         raise UsageError(f"{unknown(client)}; a file of your own is written ./{client}")
     for word in words[1:]:
         if not word.startswith("-") and os.path.isfile(word):
@@ -209,7 +211,7 @@ def unknown(client: str) -> UsageError:
     """The error of a name that no client has."""
     if client == ADAPTER:
         return UsageError(f"{ADAPTER!r} is no client by itself: name the program that it is to run")
-    return registry.unknown("clients", client, adapters())
+    return registry.unknown("clients", client, [*adapters(), *compiled.sources()])
 
 
 def _words(client: str) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness import plain, secrets
-from harness.client import brought
+from harness.client import brought, compiled
 from harness.commands.options import pairs
 from harness.commands.terminal import wrapped
 from harness.errors import UsageError
@@ -157,6 +157,8 @@ def _located(adapter: str, folder: str | None) -> tuple[list[str], str | None]:
         raise UsageError(f"--dir {folder}: there is no such folder")
     if folder is None and len(words) == 1 and (ours := brought.adapters().get(words[0])) is not None:
         words = [str(ours)]
+    if folder is None and len(words) == 1 and words[0] in compiled.sources():
+        words, folder = [f"./{words[0]}"], str(compiled.built(words[0]))
     if words[0].endswith(".py"):
         words = [sys.executable, "-u", *words]
     return words, None if folder is None else str(Path(folder).absolute())

@@ -53,7 +53,7 @@ def _clients() -> dict[str, str]:
     A client's library need not be installed here: it runs on contenders' nodes.
     """
     from harness import registry
-    from harness.client import brought
+    from harness.client import brought, compiled
     from harness.errors import FencepostError
 
     found: dict[str, str] = {}
@@ -74,6 +74,9 @@ def _clients() -> dict[str, str]:
     for name, path in brought.adapters().items():
         doc = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
         found[name] = f"{doc} [adapter; packages: {', '.join(brought.read(name).packages) or 'none'}]"
+    for name in compiled.sources():
+        state = "built" if compiled.place(name).is_dir() else f"not built yet: {compiled.HOW} {name}"
+        found[name] = f"{compiled.headline(name)} [adapter; {state}]"
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from checkers import judge
 from harness import history, redaction
+from harness.client.brought import is_ours
 from harness.report import write_trial
 from harness.trial.config import TrialConfig
 from harness.trial.ledger import lost_unheard
@@ -47,11 +48,13 @@ def conclude(
     kept: Sequence[str],
     cancel: threading.Event,
     strain: float | None = None,
+    unknown: float | None = None,
 ) -> TrialResult:
     """Judge, write it all down, and say how it ended. The last phase of a trial, with or without a history.
 
     `tally` is that of `outcome.decide`; `kept` is handed on; `cancel` is the user's wish to stop, and ends checkers of
-    others soon. `strain` is how far the machine was overcome (`strain.Strain`).
+    others soon. `strain` is how far the machine was overcome (`strain.Strain`), `unknown` the share of the operations
+    that ended in `info`.
     """
     record.phase("check")
     folder = record.folder
@@ -71,6 +74,7 @@ def conclude(
         tally=tally,
         errors=record.errors,
         strain=words(strain),
+        unknown=None if is_ours(config.client, config.client_dir) else unknown,
     )
     record.end_phases()
     if strain is not None:

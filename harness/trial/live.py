@@ -86,6 +86,13 @@ class LiveState:
             self.active_faults.pop(event["id"], None)
             self.came_to[{True: "bit", False: "missed", None: "unmeasured"}.get(event.get("bit"), "immune")] += 1
 
+    @property
+    def unknown_share(self) -> float:
+        """Which share of the operations that were completed ended in `info`; 0 where none was."""
+        with self.changed:
+            of_lock = {key: count for key, count in self.outcomes.items() if key[0] in ("acquire", "renew", "release")}
+        return sum(count for (_, kind), count in of_lock.items() if kind == "info") / (sum(of_lock.values()) or 1)
+
     def holder(self) -> Hold | None:
         """The latest grant that is still believed in, or None."""
         with self.changed:

@@ -4,7 +4,8 @@
     as-expected        0  every required verdict is what was expected of it (true, unless the cell says otherwise)
     violation          1  a verdict is false that was not expected to be, or was expected to be false and is not
     unknown            3  a required verdict could not be decided
-    inconclusive       3  too few grants or hand-overs, or no fault that could have mattered: the cell proves nothing
+    inconclusive       3  too few grants or hand-overs, no fault that could have mattered, or a client that knows too
+                          little of what became of its requests (blind): the cell proves nothing
     harness-error      4  the harness, a node or the clean-up failed
 
 A violation outranks all others: what the history proves stays proven, whatever failed afterwards. Save one: that
@@ -23,6 +24,10 @@ from harness.expectations import RANK, Verdict, wanted
 from harness.report import words
 from nemesis.bite import Tally
 
+MOST_UNKNOWN = 0.2
+"""The share of the operations of a client of the user's own that may end in `info`. With more it is *blind*: an error
+table that calls everything unknown keeps every verdict from accusing anybody.
+"""
 EXIT_CODES = {"as-expected": 0, "violation": 1, "unknown": 3, "inconclusive": 3, "harness-error": 4}
 
 
@@ -76,13 +81,15 @@ def decide(
     tally: Tally | None = None,
     errors: Sequence[str] = (),
     strain: str | None = None,
+    unknown: float | None = None,
 ) -> Outcome:
     """The outcome of one cell from the object of `fencepost check --json` (None: the history could not be judged).
 
     `tally` is what the faults came to, None in a cell without faults. Where none landed, or all that did are known to
     have missed, nothing was tested. One that can't matter by design has been (and says why); one that doesn't measure
     it is given the benefit of the doubt. `strain` says in words that the machine was overloaded; it is told beside
-    an outcome that isn't as expected, save for violations that no slowness can bring about.
+    an outcome that isn't as expected, save for violations that no slowness can bring about. `unknown` is the share of
+    the operations that ended in `info`, for a client of the user's own; None for ours, whose error tables are tested.
     """
     if judgement is None or "verdicts" not in judgement:
         reasons = list(errors)
@@ -124,6 +131,8 @@ def decide(
         few.append(f"{grants} grants, fewer than {min_grants}")
     if handovers < min_handovers:
         few.append(f"{handovers} hand-overs, fewer than {min_handovers}")
+    if unknown is not None and unknown > MOST_UNKNOWN:
+        few.append(f"blind: {unknown:.0%} of its operations ended in info, more than {MOST_UNKNOWN:.0%}")
 
     word = (
         "violation"

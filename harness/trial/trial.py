@@ -88,6 +88,7 @@ class Trial:
                 kept=self._way_out.kept,
                 cancel=self._cancel,
                 strain=None if self._strain is None else self._strain.share(),
+                unknown=recorder.live.unknown_share if recorder is not None else None,
             )
         finally:
             self._record.close()

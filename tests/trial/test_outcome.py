@@ -8,6 +8,7 @@ import pytest
 
 from harness.expectations import surprising, wanted
 from harness.report import words
+from harness.trial.live import LiveState
 from harness.trial.outcome import EXIT_CODES, decide, worst
 from nemesis.bite import Bite, Tally
 
@@ -114,6 +115,28 @@ def test_a_fault_without_receipt_leaves_the_cell_unknown() -> None:
 def test_too_little_is_inconclusive(grants: int, handovers: int) -> None:
     """Too few grants, or always the same holder: the cell proves nothing."""
     assert word(judgement(grants), handovers=handovers) == "inconclusive"
+
+
+def test_a_client_that_mostly_does_not_know_is_blind_and_never_green() -> None:
+    """An error table that calls everything unknown clears everybody; what was found all the same stays found."""
+    assert word(judgement(), unknown=0.2) == "as-expected"
+    assert word(judgement(), unknown=0.21) == "inconclusive"
+    assert word(judgement(exclusion=False), {"exclusion": False}, unknown=0.21) == "inconclusive"
+    assert word(judgement(lease=False), unknown=0.9) == "violation"
+    told = decide(judgement(), expect={}, min_grants=10, min_handovers=4, handovers=20, unknown=0.461)
+    assert list(told.reasons) == ["blind: 46% of its operations ended in info, more than 20%"]
+
+
+def test_how_much_is_unknown_counts_what_is_asked_of_the_lock() -> None:
+    """Completions of acquire, renew and release: no invokes, no writes, and no faults."""
+    live = LiveState()
+    assert live.unknown_share == 0
+    for kind, f in [
+        ("invoke", "acquire"), ("info", "acquire"), ("ok", "acquire"), ("fail", "renew"), ("ok", "release"),
+        ("info", "write"), ("info", "lost"), ("ok", "acquire"),
+    ]:  # fmt: skip
+        live.feed({"time": 1, "type": kind, "f": f, "process": 0, "reason": "expired"})
+    assert live.unknown_share == 1 / 5
 
 
 def test_a_cell_in_which_no_fault_landed_is_inconclusive() -> None:
