@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo matrix zoo test test-docker test-local lint bench clean
+.PHONY: setup demo adapters matrix zoo test test-docker test-local lint bench clean
 
 setup: $(STAMP)
 
@@ -20,6 +20,10 @@ demo: setup
 matrix: setup
 	$(BIN)/fencepost images
 	$(BIN)/fencepost matrix
+
+# The adapters of libraries in Go and Java: needs Go, and a JDK and Maven.
+adapters: setup
+	$(BIN)/python -m harness.client.compiled
 
 # Every test once. Those on nodes of any runtime run on `local`, where it can be had; else on Docker, as is said.
 test: setup

@@ -21,7 +21,7 @@ from harness.errors import FencepostError, UsageError
 
 BUILD = "build"
 LIBRARIES = Path(workloads.__file__).parent / "adapters" / "libraries"
-HOW = f"{Path(sys.executable).name} -m harness.client.compiled"
+HOW = f"{sys.executable} -m harness.client.compiled"
 """What to type for them to be built."""
 
 

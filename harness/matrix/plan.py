@@ -239,7 +239,10 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None, *, soak: bool =
         for number, rule in enumerate(data.get("leave_out", [])):
             if _fits(rule["when"], take_version(cell, path=path, key=key)):
                 used.add(("leave_out", number))
-                left_out.append(LeftOut(cell, str(rule.get("rule", "left out by the file"))))
+                merged = {**defaults, **cell}
+                for other in data.get("override", []):
+                    merged.update(other["set"] if _fits(other["when"], merged) else {})
+                left_out.append(LeftOut(_placed(cell, merged), str(rule.get("rule", "left out by the file"))))
                 return
         merged = take_version({**defaults, **cell}, path=path, key=key)
         for number, rule in enumerate(data.get("override", [])):
@@ -262,7 +265,7 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None, *, soak: bool =
         config = from_mapping(merged, path=path, key=key)
         senseless = _impossible(config)
         if senseless is not None and not by_hand:
-            left_out.append(LeftOut(cell, senseless))
+            left_out.append(LeftOut(_placed(cell, merged), senseless))
             return
         cells.append(resolve(config, path=path, key=key))
         rules.append(stop)
@@ -287,6 +290,11 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None, *, soak: bool =
                 raise ConfigError(path, f"{table}[{number + 1}].when", f"fits no cell: {rule['when']}")
     source = {"file": msgspec.to_builtins(data), "given": msgspec.to_builtins(overrides), "soak": soak}
     return Plan(path, cells, left_out, rules, source)
+
+
+def _placed(cell: Mapping[str, Any], merged: Mapping[str, Any]) -> dict[str, Any]:
+    """A cell that is left out as it is told: with its system, which may stand under `defaults` or in an override."""
+    return {**({"system": merged["system"]} if "system" in merged else {}), **cell}
 
 
 def _check_shape(path: Path, data: Mapping[str, Any]) -> None:

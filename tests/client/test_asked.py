@@ -109,7 +109,8 @@ def test_clients_are_listed_with_what_they_stand_on() -> None:
 def test_each_library_that_is_here_says_what_it_needs_and_where_its_errors_come_from() -> None:
     """Under sixty lines, with the version that it was written against; each line of its error table has its source."""
     found = brought.adapters()
-    assert {"redis-py", "python-redis-lock", "kazoo-lock"} <= found.keys()
+    ours = {"redis-py", "python-redis-lock", "kazoo-lock", "etcd3gw-lock", "sherlock-redis", "tooz-redis"}
+    assert ours <= found.keys()
     for name, path in found.items():
         client = brought.read(name)
         assert client.packages
@@ -122,5 +123,5 @@ def test_each_library_that_is_here_says_what_it_needs_and_where_its_errors_come_
             assert line.strip().startswith(('"', "#"))
             assert line.strip().startswith("#") or before.strip().startswith("#"), f"{name}: {line}"
     plan = load(named(Path("libraries")))
-    assert {cell.client_words() for cell in plan.cells} <= found.keys()
-    assert {cell.system for cell in plan.cells} == {"redis", "zookeeper"}
+    assert {cell.client_words() for cell in plan.cells} == ours
+    assert {cell.system for cell in plan.cells} == {"redis", "etcd", "zookeeper"}

@@ -76,6 +76,30 @@ def test_axes_cells_overrides_and_expectations(tmp_path: Path) -> None:
     assert plan.cells[-1].expect == {"progress": "any"}
 
 
+def test_a_cell_that_is_left_out_is_told_with_its_system(tmp_path: Path) -> None:
+    """Wherever the file says it: the page of a matrix puts it in the table of that system."""
+    plan = load(
+        tmp_path,
+        """
+        [defaults]
+        system = "etcd"
+        [axes]
+        client = ["redis", "etcd"]
+        fault = ["none", "kill-leader"]
+        [[override]]
+        when = { client = "redis" }
+        set = { system = "redis" }
+        [[leave_out]]
+        when = { client = "etcd", fault = "kill-leader" }
+        rule = "known"
+        [[leave_out]]
+        when = { client = "redis", fault = "kill-leader" }
+        rule = "known, too"
+        """,
+    )
+    assert [(left.cell["system"], left.rule) for left in plan.left_out] == [("redis", "known, too"), ("etcd", "known")]
+
+
 def test_flags_go_over_the_defaults(tmp_path: Path) -> None:
     """`--ttl 4` means all cells that don't say otherwise themselves."""
     path = tmp_path / "m.toml"
