@@ -74,7 +74,7 @@ def conclude(
         tally=tally,
         errors=record.errors,
         strain=words(strain),
-        unknown=None if is_ours(config.client, config.client_dir) else unknown,
+        unknown=None if is_ours(config.client, config.client_dir, config.client_image) else unknown,
     )
     record.end_phases()
     if strain is not None:

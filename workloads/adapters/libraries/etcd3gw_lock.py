@@ -2,7 +2,6 @@
 # dependencies = ["etcd3gw==2.7.0"]
 # ///
 """The Lock of etcd3gw: a lease and a key, made anew at each try; one try at a time, so waiting is asking again.
-
 Options: `client`, further arguments for the client, which has no time-out by itself; `pause`, seconds between tries.
 """
 
@@ -40,7 +39,8 @@ class Etcd3gwLock(Adapter):
                 if self.lock.acquire():  # lock.py: makes a lease first, and leaves it where the key is there
                     return ok(ttl=self.ttl, since=since, leases=tries)
             except etcd3gw.exceptions.ConnectionFailedError as error:
-                raise (Fail(f"not sent: {error}") if "NewConnectionError" in str(error) else error) from error
+                said = error.detail_text or ""  # exceptions.py: its own text is empty
+                raise (Fail(f"not sent: {said}") if "NewConnectionError" in said else error) from error
             if now() >= end:
                 raise Fail("taken: the key is there")
             time.sleep(self.pause)
