@@ -41,7 +41,13 @@ def command() -> None:
 
 @command.command()
 @click.argument("adapter", metavar="[COMMAND]", required=False)
-@click.option("--dir", "folder", metavar="DIR", help="The folder that it is started in; all of it is sent to the node.")
+@click.option(
+    "--dir",
+    "--client-dir",
+    "folder",
+    metavar="DIR",
+    help="The folder that it is started in; all of it is sent to the node.",
+)
 @click.option("--client-image", metavar="REF", help="The image that it lives in; needs --system, and a Docker engine.")
 @click.option("--system", metavar="NAME", help="Also at this system, on nodes of its own, with fixed faults.")
 @click.option("--ttl", type=float, metavar="SECONDS", help="The lease (default: 2, or the shortest that is granted).")

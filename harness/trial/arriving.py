@@ -164,6 +164,8 @@ def look_first(config: TrialConfig, runtime: Runtime) -> str | None:
         why = ""
         if (image := comes.image) is not None and image.foreign:
             why = f" (the image is for {image.machine}, and this engine's machine is {image.here})"
+        elif image is None and "No module named" in str(error):
+            why = "; packages that it needs go into its '# /// script' block, or a requirements.txt beside it"
         raise UsageError(f"client: {error}{why}") from error
     except HarnessError as error:
         if comes.image is None or not any(words in str(error) for words in _OF_IMAGE):

@@ -48,7 +48,7 @@ class LockServer:
             if do == "renew" and holder == owner:
                 self._until = now + ttl
                 return {"done": True}
-            if do == "release" and holder == owner:
+            if do == "release" and owner in (holder, "whoever"):
                 self._until = 0.0
                 return {"done": True}
             return {"done": False}
@@ -143,6 +143,9 @@ def other(word):
     holding = holding and word == "renew"
     if WRONG == "frees-the-lock" and word == "release":
         return dict(type="ok", proves=True)
+    if WRONG == "leaves-others-alone" and word == "release":
+        lock.owner = "whoever"
+        return dict(type="ok" if lock.ask(word)["done"] else "fail")
     if lock.ask(word)["done"] or WRONG == "claims-no-proof":
         return dict(type="ok", proves=True)
     return dict(type="fail", error="not held", held=False)

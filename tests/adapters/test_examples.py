@@ -79,5 +79,11 @@ def test_it_keeps_the_rules_at_a_real_redis(tmp_path: Path, served: Redis, langu
         [["127.0.0.1", served.port]],
         operation=1.0,
     )
-    rules = {"gets-the-lock", "counts-from-the-request", "doubts-what-was-sent", "claims-no-proof"}
+    rules = {
+        "gets-the-lock",
+        "counts-from-the-request",
+        "doubts-what-was-sent",
+        "claims-no-proof",
+        "leaves-others-alone",
+    }
     Examination(subject, Service(served)).run(only=rules)

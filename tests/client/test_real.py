@@ -89,6 +89,7 @@ def test_a_folder_of_python_is_sent_run_and_recorded(tmp_path: Path, monkeypatch
     ("adapter", "arguments", "words"),
     [
         ("import nosuch\n", ["lock.py"], "No module named 'nosuch'"),
+        ("import nosuch\n", ["lock.py"], "or a requirements.txt beside it"),
         ("print('hi')\n", ["lock.py"], "it printed what is not JSON"),
         ("print()\n", ["nosuch lock.py"], "there is no program 'nosuch' there"),
     ],

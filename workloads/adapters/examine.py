@@ -43,6 +43,7 @@ SERVED: Mapping[str, str] = {
     "doubts-what-was-sent": "an acquire that a service took and did not answer is info",
     "held-is-the-service-s-word": "a release that the service did not answer says nothing about what is held",
     "claims-no-proof": "of a hold that ran out, and that another was given, no ok claims to prove that it was held",
+    "leaves-others-alone": "a renewal or release of a hold that ran out doesn't touch what another was granted by then",
     "frozen-between-write-and-read": "what it wrote while nobody read is as true when it is read later, and it goes on",
 }
 EVERY: Mapping[str, str] = {**WIRE, **ALONE, **SERVED}
@@ -250,7 +251,7 @@ class Examination:
                 ({"counts-from-the-request"}, self._counts),
                 ({"doubts-what-was-sent"}, self._doubts),
                 ({"held-is-the-service-s-word"}, self._word),
-                ({"claims-no-proof"}, self._proof),
+                ({"claims-no-proof", "leaves-others-alone"}, self._over),
                 ({"frozen-between-write-and-read"}, self._unread),
             ):
                 if names & set(only):
@@ -375,7 +376,7 @@ class Examination:
                 "held-is-the-service-s-word", f"a release that nobody answered said held: false ({answer.error})"
             )
 
-    def _proof(self, one: One, other: One) -> None:
+    def _over(self, one: One, other: One) -> None:
         """It is frozen itself, for longer than its lease, and another is granted the lock meanwhile."""
         if not one.adapter.expires:
             return
@@ -394,6 +395,15 @@ class Examination:
         for what, answer in answers:
             if answer.type == "ok" and answer.proves:
                 raise Broken("claims-no-proof", f"its {what} of what another held by then was ok, and proves: true")
+        if other.adapter.renewals == "asked":
+            other.renew()
+        if one.acquire(self._ttl / 4).type == "ok":
+            did = " and ".join(f"a {what} that was answered with {answer.type}" for what, answer in answers)
+            raise Broken(
+                "leaves-others-alone",
+                f"its own hold had run out while it was frozen, and another had been granted the lock; after {did} it "
+                "could be had again: does it look whose lock it gives back?",
+            )
         self._give(other)
 
     def _unread(self, one: One, other: One) -> None:
