@@ -76,6 +76,11 @@ def below(pid: int) -> list[int]:
     return found
 
 
+def all_there(stub: int) -> list[int]:
+    """The stub, the site, two nodes, a service, a program; whoever forks on the way to one of them has gone."""
+    return eventually("six processes", lambda: found if len(found := below(stub)) == 6 else None)  # type: ignore[no-any-return]
+
+
 def files() -> set[str]:
     """What there is in the machine's folder for temporary files, as far as it is this runtime's."""
     place = Path(tempfile.gettempdir()) / f"fencepost-local-{os.getuid()}"
@@ -141,9 +146,8 @@ def test_whatever_is_killed_nothing_is_left(open_other: Callable[..., Other], en
     """No process, and so no namespace; no mount, interface or file of the machine's: whichever of the chain ends."""
     before = machine()
     other = open_other()
-    everything = below(other.stub)
+    everything = all_there(other.stub)
     stub, site = everything[:2]
-    assert len(everything) == 6, "the stub, the site, two nodes, a service, a program"
     if ended == "stub":
         os.kill(stub, signal.SIGKILL)
     elif ended == "site":
@@ -169,13 +173,13 @@ def test_a_running_site_is_spared_and_a_kept_one_is_cleaned_once_its_process_is_
     """While its process runs it stays unless --all is given; kept it outlives that, can be entered, and is cleaned."""
     other = open_other("keep")
     host = os.uname().nodename
+    everything = all_there(other.stub)
     spared = fencepost_clean("--site", other.site_id)
     stub = other.stub
     assert spared.output.endswith(
         f"site {other.site_id} stays (the namespaces under process {stub} (6 processes)): "
         f"process {other.process.pid} on {host} still runs; --all removes it all the same\n"
     )
-    everything = below(stub)
     other.kill()
     answer = subprocess.run(f"{other.enter} -c 'hostname; ls /proc'", shell=True, capture_output=True, text=True)
     assert answer.stdout.startswith("n1\n"), answer
