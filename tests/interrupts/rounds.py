@@ -251,7 +251,7 @@ def interrupt(name: str, number: signal.Signals, at: float, engine: Engine, chan
             wrong.append(f"exit code {code}")
         if "Traceback" in output:
             wrong.append("a traceback")
-        wrong += [f"left {thing}" for thing in of_process(engine, process.pid)]
+        wrong += [f"left {thing}" for thing in things_of(engine, process.pid) if not miscounted(engine, thing)]
         wrong += work.after()
         if wrong:
             wrong.append(f"output: {output[-1500:]}")
@@ -259,18 +259,24 @@ def interrupt(name: str, number: signal.Signals, at: float, engine: Engine, chan
 
 
 def of_process(engine: Engine, pid: int) -> list[str]:
-    """All that carries the label of an owner with this process id, of this run of the machine."""
-    left = []
+    """All that carries the label of an owner with this process id, of this run of the machine; in words."""
+    return list(map(str, things_of(engine, pid)))
+
+
+def things_of(engine: Engine, pid: int) -> list[removal.Thing]:
+    """See `of_process`."""
+    left: list[removal.Thing] = []
     for site in removal.find(engine):
         owners = [owner for owner in map(Owner.parse, site.owners) if owner is not None]
         if any(owner.pid == pid and owner.boot == Owner.current().boot for owner in owners):
-            left += [str(thing) for thing in site.things if not miscounted(engine, thing)]
+            left += site.things
     return left
 
 
 def miscounted(engine: Engine, thing: removal.Thing) -> bool:
     """Whether it is a network of which the engine counts an endpoint too many, when all its containers have gone: it
-    can't be removed before that engine is restarted (Docker 20.10 under load, in one of some hundred rounds).
+    can't be removed before that engine is restarted (Docker 20.10 under load, in one of some hundred rounds). It tries
+    to: to be asked only once its owner has ended.
     """
     if thing.kind != "network" or engine.api.inspect_network(thing.id)["Containers"]:
         return False
