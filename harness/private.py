@@ -1,4 +1,6 @@
-"""A folder of this user's own below the machine's shared one for temporary files, where anybody may put anything."""
+"""Folders of this user's own: for caches, and below the machine's shared one for temporary files, where anybody may put
+anything.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,15 @@ import tempfile
 from pathlib import Path
 
 from harness.errors import HarnessError
+
+
+def caches(purpose: str) -> Path | None:
+    """`fencepost/PURPOSE` below XDG_CACHE_HOME, else below `.cache` in this user's home; None without either."""
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        return None
+    return folder.absolute() / "fencepost" / purpose
 
 
 def private_folder(purpose: str) -> Path:

@@ -24,6 +24,7 @@ from nemesis.kill import Kill
 from nemesis.parameters import Parameters
 from nemesis.targets import Resolved
 from nemesis.watched import Watched
+from nemesis.well import await_well
 
 HANDS = 8
 """How often the lock is to be granted between the snapshot and its coming back, where nobody says how old it is."""
@@ -123,15 +124,10 @@ class Restore(Kill):
 
     def _well(self, env: Environment) -> float:
         """Wait until the service is well; how long that took, in s. AgentError when it isn't in time."""
-        began = time.monotonic()
-        while True:
-            well, seen = env.healthy()
-            took = time.monotonic() - began
-            if well:
-                return round(took, 3)
-            if took > WELL_SECONDS:
-                raise AgentError(f"the service was not well {WELL_SECONDS:g} s later; seen last: {seen}")
-            time.sleep(LOOK_SECONDS)
+        well, seen, took = await_well(env, WELL_SECONDS)
+        if not well:
+            raise AgentError(f"the service was not well {WELL_SECONDS:g} s later; seen last: {seen}")
+        return round(took, 3)
 
     def stop(self, env: Environment) -> Stopped:
         """There is nothing to undo. Servers that were ended, and are not back, are started as they were."""

@@ -9,7 +9,6 @@ is undone: from then on the cluster *is* of the other version.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,10 +20,10 @@ from nemesis.base import Environment, Started, Stopped
 from nemesis.parameters import Parameters
 from nemesis.restart import Restart
 from nemesis.targets import Resolved
+from nemesis.well import await_well
 
 WELL_SECONDS = 30.0
 """How long the cluster may take to be well again after each server."""
-LOOK_SECONDS = 0.1
 ORDERS = ("leader-last", "leader-first")
 
 
@@ -130,16 +129,15 @@ class Upgrade(Restart):
         back = done["restarted"] = self._restart(env, node)
         if "error" in back:
             return str(back["error"])
-        end = time.monotonic() + WELL_SECONDS
-        while True:
-            well, seen = env.healthy()
-            if well:
-                break
-            if not any(self._running(env, node, part) for part in env.services(node)):
-                return f"it ended again, from the other version's image; its log says why (the cluster: {seen})"
-            if time.monotonic() > end:
-                return f"the cluster was not well {WELL_SECONDS:g} s after it was started again; seen last: {seen}"
-            time.sleep(LOOK_SECONDS)
+
+        def ended() -> bool:
+            return not any(self._running(env, node, part) for part in env.services(node))
+
+        well, seen, _ = await_well(env, WELL_SECONDS, ended)
+        if not well and ended():
+            return f"it ended again, from the other version's image; its log says why (the cluster: {seen})"
+        if not well:
+            return f"the cluster was not well {WELL_SECONDS:g} s after it was started again; seen last: {seen}"
         done["is"] = self._says(env, node)
         self._old.pop(node, None)
         if done["is"] == done["was"]:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import workloads
 from harness.errors import FencepostError, UsageError
+from harness.private import caches
 
 BUILD = "build"
 LIBRARIES = Path(workloads.__file__).parent / "adapters" / "libraries"
@@ -43,11 +44,9 @@ def place(name: str) -> Path:
     total = hashlib.sha256()
     for path in sorted(sources()[name].iterdir()):
         total.update(f"\0{path.name}\0".encode() + path.read_bytes())
-    try:
-        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute()
-    except RuntimeError as error:
-        raise UsageError("this user has no home folder to build adapters in; set XDG_CACHE_HOME") from error
-    return caches / "fencepost" / "adapters" / f"{name}-{total.hexdigest()[:12]}"
+    if (folder := caches("adapters")) is None:
+        raise UsageError("this user has no home folder to build adapters in; set XDG_CACHE_HOME")
+    return folder / f"{name}-{total.hexdigest()[:12]}"
 
 
 def built(name: str) -> Path:

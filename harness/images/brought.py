@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness.errors import RuntimeUnavailable
 from harness.images.table import Config, Step, Table
-from harness.private import keep_private
+from harness.private import caches, keep_private
 
 FOLDER = "/opt/fencepost/packages"
 """Where the packages are, on a node."""
@@ -37,12 +37,9 @@ rm -rf /usr/share/python-wheels
 
 def folder() -> Path:
     """Where the notes are: `fencepost/clients` in this user's folder for caches."""
-    if caches := os.environ.get("XDG_CACHE_HOME"):
-        return Path(caches).absolute() / "fencepost" / "clients"
-    try:
-        return Path.home() / ".cache" / "fencepost" / "clients"
-    except RuntimeError as error:
-        raise RuntimeUnavailable("this user has no home folder to keep notes in; set XDG_CACHE_HOME") from error
+    if (found := caches("clients")) is None:
+        raise RuntimeUnavailable("this user has no home folder to keep notes in; set XDG_CACHE_HOME")
+    return found
 
 
 def name_of(packages: Sequence[str]) -> str:

@@ -239,16 +239,11 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None, *, soak: bool =
         for number, rule in enumerate(data.get("leave_out", [])):
             if _fits(rule["when"], take_version(cell, path=path, key=key)):
                 used.add(("leave_out", number))
-                merged = {**defaults, **cell}
-                for other in data.get("override", []):
-                    merged.update(other["set"] if _fits(other["when"], merged) else {})
+                merged, _ = _overridden(data, {**defaults, **cell})
                 left_out.append(LeftOut(_placed(cell, merged), str(rule.get("rule", "left out by the file"))))
                 return
-        merged = take_version({**defaults, **cell}, path=path, key=key)
-        for number, rule in enumerate(data.get("override", [])):
-            if _fits(rule["when"], merged):
-                used.add(("override", number))
-                merged.update(rule["set"])
+        merged, fitting = _overridden(data, take_version({**defaults, **cell}, path=path, key=key))
+        used.update(("override", number) for number in fitting)
         if not isinstance(merged.get("expect", {}), dict):
             raise ConfigError(path, f"{key}.expect", f"must be a table of verdicts, not {merged['expect']!r}")
         expect = dict(merged.get("expect", {}))
@@ -290,6 +285,16 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None, *, soak: bool =
                 raise ConfigError(path, f"{table}[{number + 1}].when", f"fits no cell: {rule['when']}")
     source = {"file": msgspec.to_builtins(data), "given": msgspec.to_builtins(overrides), "soak": soak}
     return Plan(path, cells, left_out, rules, source)
+
+
+def _overridden(data: Mapping[str, Any], cell: Mapping[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    """A cell with what the overrides that fit it set, one after the other; and which those are."""
+    merged, fitting = dict(cell), []
+    for number, rule in enumerate(data.get("override", [])):
+        if _fits(rule["when"], merged):
+            fitting.append(number)
+            merged.update(rule["set"])
+    return merged, fitting
 
 
 def _placed(cell: Mapping[str, Any], merged: Mapping[str, Any]) -> dict[str, Any]:

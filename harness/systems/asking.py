@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, Protocol, TypeVar
 
 from harness.errors import AgentError, UsageError
-from harness.systems.base import Server, Settings
+from harness.systems.base import HttpReply, Server, Settings
 
 T = TypeVar("T")
 
@@ -65,12 +65,18 @@ def ask_json(
     """One request with a JSON answer. AgentError, as for no answer, when the status isn't 200 or it is no JSON."""
     body = b"" if document is None else json.dumps(document).encode()
     reply = server.http(method, path, port=port, body=body, timeout_seconds=timeout_seconds)
+    data = body_of(reply)
+    try:
+        return json.loads(data)
+    except ValueError:
+        raise AgentError(f"not JSON: {data[:120]!r}") from None
+
+
+def body_of(reply: HttpReply) -> bytes:
+    """What a server answered. AgentError, as for no answer, when the status isn't 200."""
     if reply.status != 200:
         raise AgentError(f"status {reply.status}: {reply.body[:120].decode(errors='replace').strip()}")
-    try:
-        return json.loads(reply.body)
-    except ValueError:
-        raise AgentError(f"not JSON: {reply.body[:120]!r}") from None
+    return reply.body
 
 
 def b64(text: str) -> str:

@@ -6,8 +6,8 @@ import json
 from urllib.parse import quote
 
 from harness.errors import AgentError
-from harness.systems.asking import LOOK_SECONDS
-from harness.systems.base import HttpReply, Server
+from harness.systems.asking import LOOK_SECONDS, body_of
+from harness.systems.base import Server
 from harness.systems.operating import PREFIX, Held
 from harness.systems.restoring import Snapshot
 
@@ -18,13 +18,7 @@ SNAPSHOT_SECONDS = 15.0
 def _ask(server: Server, method: str, path: str, port: int) -> bytes | None:
     """The body of an answer; None for "not found"."""
     reply = server.http(method, path, port=port, timeout_seconds=LOOK_SECONDS)
-    return None if reply.status == 404 else _body(reply)
-
-
-def _body(reply: HttpReply) -> bytes:
-    if reply.status != 200:
-        raise AgentError(f"status {reply.status}: {reply.body[:120].decode(errors='replace').strip()}")
-    return reply.body
+    return None if reply.status == 404 else body_of(reply)
 
 
 def held(server: Server, port: int, lock: str) -> Held | None:
@@ -56,7 +50,7 @@ def members(server: Server, port: int) -> list[str]:
 
 def leave(server: Server, port: int) -> str:
     """`consul leave`, at the one that goes. It says good-bye for as long as `leave_drain_time`, and ends."""
-    _body(server.http("PUT", "/v1/agent/leave", port=port, timeout_seconds=LEAVE_SECONDS))
+    body_of(server.http("PUT", "/v1/agent/leave", port=port, timeout_seconds=LEAVE_SECONDS))
     return f"leave, at {server.name}"
 
 
@@ -67,20 +61,20 @@ def _said_true(answer: bytes | None) -> None:
 
 def snapshot(server: Server, port: int) -> Snapshot:
     """`consul snapshot save`, from the leader's state."""
-    data = _body(server.http("GET", "/v1/snapshot", port=port, timeout_seconds=SNAPSHOT_SECONDS))
+    data = body_of(server.http("GET", "/v1/snapshot", port=port, timeout_seconds=SNAPSHOT_SECONDS))
     return Snapshot(f"snapshot save, at {server.name}", data)
 
 
 def restore(server: Server, port: int, snapshot: Snapshot) -> str:
     """`consul snapshot restore`, which the leader does, and all the others after it."""
-    _body(server.http("PUT", "/v1/snapshot", port=port, body=snapshot.data, timeout_seconds=SNAPSHOT_SECONDS))
+    body_of(server.http("PUT", "/v1/snapshot", port=port, body=snapshot.data, timeout_seconds=SNAPSHOT_SECONDS))
     return f"snapshot restore, at {server.name}"
 
 
 def put(server: Server, port: int, key: str, value: str) -> None:
     """`consul kv put`."""
     path = f"/v1/kv/{quote(f'{PREFIX}/{key}')}"
-    answer = _body(server.http("PUT", path, port=port, body=value.encode(), timeout_seconds=LOOK_SECONDS))
+    answer = body_of(server.http("PUT", path, port=port, body=value.encode(), timeout_seconds=LOOK_SECONDS))
     if answer.strip() != b"true":
         raise AgentError(f"{key} was not written: {answer[:120].decode(errors='replace').strip()}")
 

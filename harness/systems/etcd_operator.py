@@ -11,10 +11,10 @@ from typing import Any
 
 from harness.errors import AgentError
 from harness.runtime.base import ServiceSpec
-from harness.systems.asking import ask_json, b64
+from harness.systems.asking import ask_json, b64, body_of
 from harness.systems.base import Server
 from harness.systems.etcd_attached import span
-from harness.systems.operating import PREFIX, Held, Joining, first_of
+from harness.systems.operating import PREFIX, Held, Joining, first_of, with_values
 from harness.systems.restoring import Snapshot
 
 CHANGE_SECONDS = 5.0
@@ -76,7 +76,7 @@ def add(servers: Sequence[Server], port: int, name: str, url: str, spec: Service
     # One that was added and not started has no name yet: it is the one that comes.
     cluster = ",".join(f"{each.get('name') or name}={url}" for each in known for url in each["peerURLs"])
     told = {"--initial-cluster": cluster, "--initial-cluster-state": "existing"}
-    return Joining(f"member add {name} {url}", replace(spec, command=_with(spec.command, told)), keep_data=False)
+    return Joining(f"member add {name} {url}", replace(spec, command=with_values(spec.command, told)), keep_data=False)
 
 
 def snapshot(servers: Sequence[Server], port: int, version: str) -> Snapshot:
@@ -84,9 +84,7 @@ def snapshot(servers: Sequence[Server], port: int, version: str) -> Snapshot:
 
     def saved(server: Server) -> Snapshot:
         reply = server.http("POST", "/v3/maintenance/snapshot", port=port, body=b"{}", timeout_seconds=SNAPSHOT_SECONDS)
-        if reply.status != 200:
-            raise AgentError(f"status {reply.status}: {reply.body[:120].decode(errors='replace').strip()}")
-        messages = [json.loads(line) for line in reply.body.splitlines() if line.strip()]
+        messages = [json.loads(line) for line in body_of(reply).splitlines() if line.strip()]
         if refused := [each["error"] for each in messages if "error" in each]:
             raise AgentError(f"a snapshot was refused: {refused[0]}")
         data = b"".join(base64.b64decode(each["result"].get("blob", "")) for each in messages)
@@ -134,9 +132,3 @@ def get(servers: Sequence[Server], port: int, key: str) -> str | None:
 def _change(server: Server, port: int, what: str, document: Any) -> Any:
     path = f"/v3/cluster/member/{what}"
     return ask_json(server, "POST", path, port=port, document=document, timeout_seconds=CHANGE_SECONDS)
-
-
-def _with(command: Sequence[str], values: Mapping[str, str]) -> list[str]:
-    """A command line with other values behind these flags."""
-    before = ["", *command]
-    return [values.get(flag, word) for flag, word in zip(before, command, strict=False)]

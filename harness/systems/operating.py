@@ -10,7 +10,7 @@ the reason isn't plain it says it in `inoperable`, by the fault's kind:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -112,3 +112,9 @@ def first_of(servers: Sequence[Server], question: Callable[[Server], T]) -> T:
         except (AgentError, ValueError, KeyError, IndexError, TypeError) as error:
             refused.append(f"{server.name}: {error}")
     raise AgentError("; ".join(refused) or "there is no server to ask")
+
+
+def with_values(command: Sequence[str], values: Mapping[str, str]) -> list[str]:
+    """A command line with other values behind these flags."""
+    before = ["", *command]
+    return [values.get(flag, word) for flag, word in zip(before, command, strict=False)]

@@ -18,7 +18,7 @@ from harness.systems import redis_attached
 from harness.systems.asking import LOOK_SECONDS, ask_all, options, says
 from harness.systems.attached import Access, Found
 from harness.systems.base import Leadership, LeaseTerms, Server, Settings
-from harness.systems.operating import PREFIX, Held, first_of
+from harness.systems.operating import PREFIX, Held, first_of, with_values
 from harness.systems.restoring import Snapshot
 
 PORT = 6379
@@ -168,8 +168,7 @@ class Redis:
         """
         found: dict[str, Sequence[ServiceSpec]] = {}
         for name, spec in specs.items():
-            words = zip(["", *spec.command], spec.command, strict=False)
-            command = ["no" if flag == "--appendonly" else word for flag, word in words]
+            command = with_values(spec.command, {"--appendonly": "no"})
             found[name] = (replace(spec, command=command, files={**spec.files, DUMP: snapshot.data}),)
         return found
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import RuntimeUnavailable
-from harness.private import keep_private
+from harness.private import caches, keep_private
 
 ENVIRONMENT = "FENCEPOST_TREES"
 """Names another folder."""
@@ -39,12 +39,9 @@ def default_folder() -> Path:
     """FENCEPOST_TREES, else `fencepost/trees` in this user's folder for caches."""
     if named := os.environ.get(ENVIRONMENT):
         return Path(named).absolute()
-    if caches := os.environ.get("XDG_CACHE_HOME"):
-        return Path(caches).absolute() / "fencepost" / "trees"
-    try:
-        return Path.home() / ".cache" / "fencepost" / "trees"
-    except RuntimeError as error:
-        raise RuntimeUnavailable(f"this user has no home folder to keep trees in; set {ENVIRONMENT}") from error
+    if (folder := caches("trees")) is None:
+        raise RuntimeUnavailable(f"this user has no home folder to keep trees in; set {ENVIRONMENT}")
+    return folder
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from typing import Any
 
 from checkers import judge
 from harness import history, redaction
-from harness.client.brought import is_ours
 from harness.report import write_trial
 from harness.trial.config import TrialConfig
 from harness.trial.ledger import lost_unheard
@@ -74,7 +73,7 @@ def conclude(
         tally=tally,
         errors=record.errors,
         strain=words(strain),
-        unknown=None if is_ours(config.client, config.client_dir, config.client_image) else unknown,
+        unknown=unknown if config.client_digest is not None else None,
     )
     record.end_phases()
     if strain is not None:
